@@ -275,6 +275,22 @@ def _(place):
                      median(values), "ms", rounds=values)
 
 
+@row("hung", "from accept to start, beside 100 handlers that hang")
+def _(place):
+    count = place.count(5000, 500)
+
+    def run(*more):
+        return place.run_postern("--messages", count, "--rate", 500, *more)
+    beside, alone = place.in_turn(lambda: run("--hung", 100), run)
+    for name in ("p50", "p99"):
+        values, limits = ([one["latency_ms"][name] for one in runs]
+                          for runs in (beside, alone))
+        yield Result(f"accept to handler start, {name}, 100 others hang",
+                     median(values), "ms", beside="alone",
+                     limit=median(limits), ratio=ratio(values, limits),
+                     rounds=list(zip(values, limits)))
+
+
 def syncs(place, program):
     """Runs a job and returns its fsyncs per 1,000 messages."""
     log = place.path("syncs")

@@ -269,6 +269,8 @@ POSTERN_EXPORT int postern_box_start(struct postern_box *box,
  *   postern_generation_add_handler(next, "orders", &options, &error);
  *   postern_box_replace_taking(box, next, &error);
  *
+ * If a call before the last one fails, postern_generation_destroy(next).
+ *
  * Runs that have started end under the generation they started with. From the
  * return of postern_box_replace_taking() on, no run starts under the old one,
  * and messages are routed by the new one; what the old one had leased and not
@@ -312,7 +314,8 @@ POSTERN_EXPORT void postern_generation_destroy(
 POSTERN_EXPORT int postern_box_replace_taking(struct postern_box *box,
 		struct postern_generation *next, struct postern_error *error);
 
-/* The result of accepting one message. */
+/* The result of accepting one message. Never changes: programs allocate arrays
+   of receipts. */
 struct postern_receipt {
 	/* The message's number; 0 unless accepted, duplicate or conflict, and
 	   for a message that was dropped as unrouted. */
@@ -398,7 +401,8 @@ POSTERN_EXPORT int postern_box_claim(struct postern_box *box, size_t max,
 		size_t *count_out, struct postern_error *error);
 
 /* Run up to `max` of the queued deliveries on this thread. Their settlements
-   are durable after the next commit. */
+   are durable after the next commit. Runs of asynchronous kinds, programs among
+   them, may be in progress when this returns. */
 POSTERN_EXPORT int postern_box_run(struct postern_box *box, size_t max,
 		size_t *count_out, struct postern_error *error);
 
@@ -407,8 +411,9 @@ POSTERN_EXPORT int postern_box_run(struct postern_box *box, size_t max,
 POSTERN_EXPORT int postern_box_sweep(struct postern_box *box, size_t *count_out,
 		struct postern_error *error);
 
-/* What a cleanup removed. */
+/* What a cleanup removed. Set `size`; the rest is written. */
 struct postern_cleanup {
+	size_t size;
 	uint64_t messages;
 	uint64_t keys; /* remembered ids */
 	/* Another cleanup is in progress and removes the rest. */

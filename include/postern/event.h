@@ -72,6 +72,7 @@ enum postern_event_field {
 	POSTERN_FIELDS_CLEANED = POSTERN_FIELD_COUNT | POSTERN_FIELD_ID_COUNT,
 	POSTERN_FIELDS_STRANDED = POSTERN_FIELD_CHANNEL | POSTERN_FIELD_COUNT,
 	POSTERN_FIELDS_RETENTION = POSTERN_FIELD_CHANNEL | POSTERN_FIELD_HANDLER,
+	POSTERN_FIELDS_HOLD = POSTERN_FIELDS_RETENTION | POSTERN_FIELD_ERROR,
 	POSTERN_FIELDS_SOURCE_ERROR = POSTERN_FIELD_SOURCE | POSTERN_FIELD_ERROR,
 	POSTERN_FIELDS_SOURCE_REJECTED = POSTERN_FIELDS_SOURCE_ERROR |
 			POSTERN_FIELD_TAG,
@@ -181,7 +182,12 @@ enum postern_event_object {
 	X(RETENTION_SHORT, retention_short, WARN, CONFIGURATION, FIELDS_RETENTION, \
 			"channel forgets ids before its handler has ended its retries") \
 	X(CONFIGURED, configuration_changed, INFO, CONFIGURATION, FIELD_COUNT, \
-			"channels and handlers replaced")
+			"channels and handlers replaced") \
+	X(HANDLER_HELD, handler_held, ERROR, HANDLER, FIELDS_HOLD, \
+			"handler held on this node: it is at fault, or its last messages " \
+			"all failed; one delivery at a time probes it") \
+	X(HANDLER_RELEASED, handler_released, INFO, HANDLER, FIELDS_RETENTION, \
+			"handler released: a run succeeded")
 /* clang-format on */
 
 enum postern_event_kind {

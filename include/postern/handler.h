@@ -24,6 +24,10 @@ extern "C" {
 #define POSTERN_BACKOFF_COUNT_MAX 64
 #define POSTERN_COMMIT_BATCH_MAX 1000
 #define POSTERN_ATTEMPTS_MAX 1000000
+#define POSTERN_BREAK_AFTER_MAX 1000
+#define POSTERN_RATE_COUNT_MAX 1000000
+/* An hour. */
+#define POSTERN_RATE_PERIOD_MS_MAX ((int64_t)3600 * 1000)
 /* Longest reason kept with an attempt, in bytes. */
 #define POSTERN_REASON_LEN_MAX 1000
 /* No delay, timeout or lease is longer than this: ten years. */
@@ -38,15 +42,14 @@ enum postern_outcome_kind {
 	POSTERN_POISON,      /* failed permanently; a person decides what next */
 	POSTERN_DISCARD,     /* not wanted; ends without having been done */
 	/* The handler itself is at fault, not this message: no message would
-	   succeed now. Run again after 5 s; no failure is counted, and delay_ms is
-	   ignored. */
+	   succeed now. The policy's on_broken decides; delay_ms is ignored. */
 	POSTERN_HOLD
 };
 
 /*
  * The outcome of a run, set by a callback. Initially POSTERN_DONE; the reason
  * is a text for people, truncated to fit, with invalid UTF-8 and control
- * characters replaced.
+ * characters replaced. The struct never changes.
  */
 struct postern_outcome {
 	enum postern_outcome_kind kind;
@@ -92,6 +95,14 @@ enum postern_poisoned_duplicate {
 	POSTERN_POISONED_DUPLICATE_RETRY
 };
 
+/* What happens when a handler is at fault itself (POSTERN_HOLD). */
+enum postern_on_broken {
+	/* The handler is held on this node: one delivery at a time probes it, 1 to
+	   10 s apart, until a run succeeds. No failure is counted. */
+	POSTERN_ON_BROKEN_HOLD = 0,
+	POSTERN_ON_BROKEN_COUNT /* a failure of the message, as POSTERN_RETRY */
+};
+
 /* Members of a policy: the default of the handler's kind. */
 #define POSTERN_TIMEOUT_DEFAULT ((int64_t)-1)
 #define POSTERN_ATTEMPTS_DEFAULT UINT32_MAX
@@ -127,12 +138,22 @@ struct postern_policy {
 	   the kind has another default; 0: none. Must be less than lease_ms. */
 	int64_t timeout_ms;
 	int64_t lease_ms; /* 5 minutes: a longer run is reported as stuck */
-	/* 0: as many as the runner has threads; of an asynchronous kind, the kind's
-	   default. POSTERN_CONCURRENCY_DEFAULT: exec 16, other kinds 0, unless they
-	   have another default. */
+	/* 0: as many as the runner has `workers`; of an asynchronous kind, the
+	   kind's default. POSTERN_CONCURRENCY_DEFAULT: exec 16, other kinds 0,
+	   unless they have another default. */
 	uint32_t concurrency;
 	uint32_t commit_batch; /* 1: deliveries of a sql handler per commit */
 	enum postern_poisoned_duplicate on_poisoned_duplicate; /* ignore */
+	/* At most rate_count runs start in rate_period_ms, on all nodes of the
+	   store together, and at most rate_burst (0: as many) at once; a count of
+	   0: no limit. */
+	int64_t rate_period_ms;
+	uint32_t rate_count;
+	uint32_t rate_burst;
+	enum postern_on_broken on_broken; /* hold */
+	/* 20: the handler is held, as above, after so many failures in a row of
+	   different messages, with no success in between; 0: never. */
+	uint32_t break_after;
 };
 
 /* The defaults, for a struct of `size` bytes: that of the header the program

@@ -6,6 +6,11 @@
  * Inspection of a box, and the changes that an operator may make. Everything
  * here also works on a box that was opened read-only, except retry, discard,
  * pause and resume.
+ *
+ * What is returned is allocated by the library, and later versions add members:
+ * at the end of a struct that is returned by itself, and in the place of
+ * `reserved` where structs form an array. So a program must not copy these
+ * structs, or read `reserved`.
  */
 
 #include <postern/box.h>
@@ -76,6 +81,7 @@ struct postern_row {
 	int64_t leased_at_ms;   /* leased: since when; else 0 */
 	int64_t finished_at_ms; /* done, poisoned, discarded; else 0 */
 	const char *last_error; /* NULL if none */
+	uint64_t reserved[16];
 };
 
 struct postern_listing;
@@ -108,6 +114,7 @@ struct postern_attempt {
 	const char *outcome; /* "done", "retry", "snooze", "poison", "discard",
 							"hold", "timeout", "crash", "lost", "returned" */
 	const char *error;   /* NULL if none */
+	uint64_t reserved[8];
 };
 
 /* Attempts kept per delivery, the latest. */
@@ -119,19 +126,21 @@ struct postern_delivery_detail {
 	struct postern_row row;
 	const struct postern_attempt *attempts; /* oldest first */
 	size_t attempt_count;
+	uint64_t reserved[8];
 };
 
 struct postern_conflict {
 	int64_t at_ms;
 	size_t body_len;
 	const char *transport;
+	uint64_t reserved[8];
 };
 
 /* A message with its deliveries, attempts and conflicts. */
 struct postern_detail {
 	int64_t seq;
 	const char *channel;
-	struct postern_message message;
+	const struct postern_message *message;
 	int64_t completed_at_ms; /* when the last delivery ended; 0: not yet */
 	uint64_t duplicate_count;
 	int64_t duplicate_at_ms; /* the last one; 0: none */
@@ -174,6 +183,7 @@ struct postern_channel_stats {
 	/* Running nodes that have the channel, counted where messages can be
 	   staged (PostgreSQL). Without one, staged messages wait. */
 	uint64_t nodes;
+	uint64_t reserved[16];
 };
 
 struct postern_handler_stats {
@@ -190,6 +200,7 @@ struct postern_handler_stats {
 	/* Counted for as long as the store exists. */
 	uint64_t done;
 	uint64_t discarded;
+	uint64_t reserved[32];
 };
 
 /* A node of the store. A late one is listed until another node has recorded it
@@ -207,6 +218,7 @@ struct postern_node_stats {
 	/* The host name and the process id; NULL and 0 if not known. */
 	const char *host;
 	int64_t pid;
+	uint64_t reserved[16];
 };
 
 /* A lock that is held. */
@@ -214,6 +226,7 @@ struct postern_lock_stats {
 	const char *name;
 	uint64_t node; /* its owner */
 	int64_t held_until_ms;
+	uint64_t reserved[8];
 };
 
 /* A key or legacy key that is stored, and the key of the handler that it
@@ -221,6 +234,7 @@ struct postern_lock_stats {
 struct postern_key_stats {
 	const char *key;
 	const char *handler;
+	uint64_t reserved[8];
 };
 
 struct postern_stats {

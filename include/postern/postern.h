@@ -9,8 +9,10 @@
 #include <postern/error.h>
 #include <postern/event.h>
 #include <postern/handler.h>
+#include <postern/health.h>
 #include <postern/inspect.h>
 #include <postern/message.h>
+#include <postern/metrics.h>
 #include <postern/runner.h>
 #include <postern/source.h>
 #include <postern/version.h>

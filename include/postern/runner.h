@@ -28,6 +28,10 @@ struct postern_runner_options {
 									1 s where several processes share a store */
 	int64_t restart_delay_ms;    /* 5 s: before a retry after an error */
 	int64_t cleanup_interval_ms; /* 1 h */
+	/* 256: the most threads that run handlers. More than `workers` are started
+	   only while handlers hang, so that others can run; they end when they are
+	   idle. */
+	uint32_t workers_max;
 };
 
 /* Create a runner for a started box. The box must outlive it. */
@@ -64,6 +68,13 @@ POSTERN_EXPORT void postern_runner_destroy(struct postern_runner *runner);
    or a transactional handler past its timeout holds the store's writer;
    POSTERN_E_UNAVAILABLE while the store is unavailable. */
 POSTERN_EXPORT int postern_runner_health(struct postern_runner *runner,
+		struct postern_error *error);
+
+/* Check that the store of the runner can be written, as far as its last write
+   shows: POSTERN_OK; POSTERN_E_UNAVAILABLE while the store is unavailable;
+   POSTERN_E_TIMEOUT while a transactional handler past its timeout holds the
+   store's writer. */
+POSTERN_EXPORT int postern_runner_ready(struct postern_runner *runner,
 		struct postern_error *error);
 
 #ifdef __cplusplus

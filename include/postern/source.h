@@ -77,7 +77,11 @@ POSTERN_EXPORT int postern_runner_add_source(struct postern_runner *runner,
 		struct postern_error *error);
 
 /*
- * The options of the kind "lines": a CloudEvent in JSON per line.
+ * The kind "lines": a CloudEvent in JSON per line.
+ *
+ *   file           a file or a named pipe; "-": standard input
+ *   follow         on: read on when the file grows or is replaced
+ *   max_line_size  4 MiB: longer lines are rejected
  *
  * A file is read from its beginning at every start, because none of these
  * transports can be acknowledged: what was accepted before is a duplicate.
@@ -85,11 +89,6 @@ POSTERN_EXPORT int postern_runner_add_source(struct postern_runner *runner,
  * stop no other. The lag of a file is in bytes. What was read from a pipe and
  * not accepted is lost when the process ends.
  */
-struct postern_lines_settings {
-	const char *file;       /* a file or a named pipe; "-": standard input */
-	bool follow;            /* on: read on when the file grows or is replaced */
-	uint64_t max_line_size; /* 4 MiB: longer lines are rejected */
-};
 
 /* The state of a source. Counts are since the runner was created. */
 struct postern_source_state {
@@ -111,10 +110,15 @@ struct postern_source_state {
 	uint64_t unavailable;
 };
 
-/* The states of the runner's sources: writes at most `max` to `out` and returns
-   how many there are. From any thread. */
+/*
+ * The states of the runner's sources: writes at most `max` to `out` and returns
+ * how many there are. From any thread.
+ *
+ * size  sizeof(struct postern_source_state): that of the header the program was
+ *       compiled with.
+ */
 POSTERN_EXPORT size_t postern_runner_sources(struct postern_runner *runner,
-		struct postern_source_state *out, size_t max);
+		struct postern_source_state *out, size_t size, size_t max);
 
 #ifdef __cplusplus
 }

@@ -478,6 +478,57 @@ int postern__option_row_check(const struct postern_option *option,
 	return POSTERN_OK;
 }
 
+bool postern__option_is_name(const char *name) {
+	static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+	size_t len = name ? strnlen(name, POSTERN__OPTION_NAME_LEN_MAX + 1) : 0;
+	return len > 0 && len <= POSTERN__OPTION_NAME_LEN_MAX && name[0] >= 'a' &&
+		   name[0] <= 'z' && strspn(name, all) == len;
+}
+
+static int check_row(const struct postern_option *options, size_t index,
+		size_t object_size, struct postern_error *error) {
+	const struct postern_option *option = &options[index];
+	for (size_t i = 0; i < index; i++) {
+		if (strcmp(options[i].name, option->name) == 0) {
+			return postern__fail(error, POSTERN_E_INVALID, "there are two");
+		}
+	}
+	if ((option->flags & POSTERN_OPTION_REQUIRED) && option->fallback) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"a required option cannot have a fallback");
+	}
+	return postern__option_row_check(option, object_size, error);
+}
+
+int postern__option_rows_check(const struct postern_option *options,
+		size_t count, size_t object_size, struct postern_error *error) {
+	struct postern__arena arena;
+	struct postern_error why;
+	postern__arena_init(&arena);
+	void *object = postern__arena_alloc(&arena, object_size + 1);
+	int r = object ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	for (size_t i = 0; !r && i < count; i++) {
+		if (!postern__option_is_name(options[i].name)) {
+			r = postern__fail(error, POSTERN_E_INVALID,
+					"the name of an option must have lower-case letters, "
+					"digits and '_'");
+			break;
+		}
+		r = check_row(options, i, object_size, &why);
+		if (!r) {
+			r = postern__option_set_fallbacks(&options[i], 1, object, &arena,
+					&why);
+		}
+		if (r) {
+			(void)postern__fail(error, r, "option '%s': %s", options[i].name,
+					why.text);
+		}
+	}
+	postern__arena_finish(&arena);
+	return r;
+}
+
 const char *postern__option_form(const struct postern_option *option) {
 	static const char *const forms[] = {
 		[TEXT] = "TEXT",

@@ -44,6 +44,17 @@ bool postern__option_is_fallback(const struct postern_option *option,
 int postern__option_row_check(const struct postern_option *option,
 		size_t object_size, struct postern_error *error);
 
+/* The same for all rows of a table: also that names are names and differ, and
+   that fallbacks are values. POSTERN_E_INVALID with the option's name. */
+int postern__option_rows_check(const struct postern_option *options,
+		size_t count, size_t object_size, struct postern_error *error);
+
+#define POSTERN__OPTION_NAME_LEN_MAX 32
+
+/* Whether this is a name that needs no quotes in a configuration: lower-case
+   letters, digits and '_', a letter first. NULL is none. */
+bool postern__option_is_name(const char *name);
+
 /* How the value is written, for the help: "COUNT", "none|warn|fail". */
 const char *postern__option_form(const struct postern_option *option);
 

@@ -221,6 +221,41 @@ int postern__count_parse(const char *text, uint64_t min, uint64_t max,
 	return POSTERN_OK;
 }
 
+static int64_t rate_period_ms(char unit) {
+	switch (unit) {
+	case 's': return 1000;
+	case 'm': return (int64_t)60 * 1000;
+	case 'h': return (int64_t)3600 * 1000;
+	default: return 0;
+	}
+}
+
+int postern__rate_parse(const char *text, uint32_t max, uint32_t *count_out,
+		int64_t *period_ms_out, struct postern_error *error) {
+	uint64_t number;
+	const char *rest = text;
+	enum digits digits = read_digits(&rest, &number);
+	int64_t period =
+			digits != DIGITS_NONE && rest[0] == '/' && rest[1] && !rest[2]
+					? rate_period_ms(rest[1])
+					: 0;
+	if (period == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				QUOTE " is not a rate; write a number per second, minute or "
+					  "hour, such as 100/s, 10/m or 5/h",
+				text);
+	}
+	if (digits == DIGITS_OVERFLOW || number < 1 || number > max) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				QUOTE " is out of range; write 1 to %" PRIu32
+					  " per second, minute or hour",
+				text, max);
+	}
+	*count_out = (uint32_t)number;
+	*period_ms_out = period;
+	return POSTERN_OK;
+}
+
 /*
  * The number of insertions, removals, replacements and swaps of adjacent bytes
  * that turn a into b, with no byte changed twice (optimal string alignment);

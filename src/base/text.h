@@ -50,6 +50,13 @@ int postern__count_parse(const char *text, uint64_t min, uint64_t max,
 		uint64_t *out, struct postern_error *error);
 
 /*
+ * A rate: a count of 1 to max, a slash, and s, m or h ("100/s"). On failure
+ * the text says what would be right.
+ */
+int postern__rate_parse(const char *text, uint32_t max, uint32_t *count_out,
+		int64_t *period_ms_out, struct postern_error *error);
+
+/*
  * The candidate that was probably meant by name, for "did you mean": the one
  * with the fewest inserted, removed, replaced or swapped bytes, if these are
  * at most 2 or a third of name's length, whichever is more, and fewer than

@@ -76,6 +76,7 @@ static int parse_counts(const struct postern__cli *cli,
 	unsigned long senders = 1;
 	unsigned long channels = 1;
 	unsigned long rate = 0;
+	unsigned long hung = 0;
 	int r = postern__cli_count(cli, "messages", 1, POSTERN__BENCH_MESSAGES_MAX,
 			&messages);
 	if (r == POSTERN__EXIT_OK) {
@@ -93,6 +94,10 @@ static int parse_counts(const struct postern__cli *cli,
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__cli_count(cli, "rate", 1, POSTERN__BENCH_RATE_MAX, &rate);
 	}
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__cli_count(cli, "hung", 1, POSTERN__BENCH_HUNG_MAX, &hung);
+	}
+	job->hung = (uint32_t)hung;
 	job->messages = messages;
 	job->batch = (uint32_t)batch;
 	job->senders = (uint32_t)senders;
@@ -124,6 +129,11 @@ static int parse_job(const struct postern__cli *cli,
 								 postern__args_has(args, "senders"))) {
 		return postern__cli_usage(cli, "--rate sends messages one by one: "
 									   "remove --batch, --senders and --drain");
+	}
+	if (job->hung > 0 && (job->drain || job->shared)) {
+		return postern__cli_usage(cli,
+				"--hung needs a runner from the "
+				"beginning: remove --drain and --shared");
 	}
 	if (job->shared && (job->drain || job->handler == POSTERN__BENCH_NONE)) {
 		return postern__cli_usage(cli,

@@ -9,7 +9,9 @@
  */
 
 #include <postern/box.h>
+#include <postern/event.h>
 #include <postern/runner.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +20,7 @@
 #define POSTERN__BENCH_MESSAGES_MAX 1000000000
 #define POSTERN__BENCH_SENDERS_MAX 256
 #define POSTERN__BENCH_CHANNELS_MAX 1000
+#define POSTERN__BENCH_HUNG_MAX 200
 #define POSTERN__BENCH_RATE_MAX 1000000
 #define POSTERN__BENCH_DUPLICATES_MAX 90
 
@@ -39,6 +42,7 @@ struct postern__bench_job {
 	uint32_t batch;
 	uint32_t senders;
 	uint32_t channels;   /* with a handler each; messages go to one */
+	uint32_t hung;       /* handlers that hang beside the job's */
 	uint32_t duplicates; /* per cent of what is sent */
 	uint32_t rate;       /* per second; 0: as fast as it goes */
 	bool drain;          /* accept everything, and only then deliver */
@@ -94,6 +98,28 @@ int postern__bench_set_up(struct postern_box *box, struct postern_error *error);
  */
 int postern__bench_run(struct postern__bench *bench, struct postern_box *box,
 		struct postern__bench_result *out, struct postern_error *error);
+
+/* bench_hung.c: handlers that hang. */
+
+struct postern__bench_hung {
+	uint32_t count;
+	pthread_mutex_t mutex;
+	pthread_cond_t changed;
+	size_t waiting; /* callbacks that have started */
+	bool released;
+};
+
+void postern__bench_hung_init(struct postern__bench_hung *hung);
+void postern__bench_hung_finish(struct postern__bench_hung *hung);
+int postern__bench_hung_add(struct postern__bench_hung *hung,
+		struct postern_box *box, uint32_t count, struct postern_error *error);
+/* Send each of them a message, and wait until the callbacks hang. */
+int postern__bench_hung_start(struct postern__bench_hung *hung,
+		struct postern_box *box, struct postern_error *error);
+/* Let the callbacks return. */
+void postern__bench_hung_release(struct postern__bench_hung *hung);
+/* Whether an event is about one of them. */
+bool postern__bench_hung_is(const struct postern_event *event);
 
 /* bench_feed.c: messages. */
 

@@ -60,6 +60,7 @@ struct postern__bench {
 	struct postern_box *box;
 	struct postern__bench_job job;
 	struct postern__bench_samples samples;
+	struct postern__bench_hung hung;
 	struct sender *senders;
 	struct ticket *tickets;
 	int64_t started_ns;
@@ -114,6 +115,9 @@ static void settle_one(struct postern__bench *bench,
 
 static void on_event(void *context, const struct postern_event *event) {
 	struct postern__bench *bench = context;
+	if (postern__bench_hung_is(event)) {
+		return;
+	}
 	if (event->state != POSTERN_STATE_ANY) {
 		settle_one(bench, event);
 		return;
@@ -361,6 +365,9 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 	if (!bench->job.drain) {
 		r = postern_runner_start(runner, error);
 	}
+	if (!r) {
+		r = postern__bench_hung_start(&bench->hung, bench->box, error);
+	}
 	if (r) {
 		return r;
 	}
@@ -383,6 +390,7 @@ static int do_job(struct postern__bench *bench, struct postern_runner *runner,
 		(void)pthread_mutex_unlock(&bench->mutex);
 	}
 	/* From here on nothing is counted, and nothing remains to be counted. */
+	postern__bench_hung_release(&bench->hung);
 	postern_runner_stop(runner);
 	if (bench->job.progress) {
 		(void)fputs("\r\033[K", stderr);
@@ -484,6 +492,10 @@ static int bench_prepare(struct postern__bench *bench,
 		struct postern_error *error) {
 	int r = add_idle_channels(bench, error);
 	if (!r) {
+		r = postern__bench_hung_add(&bench->hung, bench->box, bench->job.hung,
+				error);
+	}
+	if (!r) {
 		r = add_job(bench, error);
 	}
 	if (!r) {
@@ -567,6 +579,7 @@ int postern__bench_create(const struct postern__bench_job *job,
 	/* Neither can fail on Linux. */
 	(void)pthread_mutex_init(&bench->mutex, NULL);
 	(void)postern__wait_init(&bench->changed);
+	postern__bench_hung_init(&bench->hung);
 	if (!postern__bench_samples_init(&bench->samples, job->messages) ||
 			!make_senders(bench)) {
 		postern__bench_destroy(bench);
@@ -583,6 +596,7 @@ void postern__bench_destroy(struct postern__bench *bench) {
 	finish_senders(bench);
 	free(bench->tickets);
 	postern__bench_samples_finish(&bench->samples);
+	postern__bench_hung_finish(&bench->hung);
 	(void)pthread_cond_destroy(&bench->changed);
 	(void)pthread_mutex_destroy(&bench->mutex);
 	free(bench);

@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include <libgen.h>
 #include <postern/event.h>
+#include <postern/health.h>
 #include <postern/inspect.h>
 #include <postern/sys/store.h>
 #include <stdarg.h>
@@ -22,6 +23,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "cli/check_limits.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
@@ -46,8 +48,9 @@ struct check {
 	json_t *findings;
 	const char *store; /* the store that is being checked; NULL: none, or the
 						  only one */
-	int status;        /* the exit status so far */
-	bool hindered;     /* the store cannot be created or used */
+	struct postern__limits limits;
+	int status;    /* the exit status so far */
+	bool hindered; /* the store cannot be created or used */
 };
 
 /* status POSTERN__EXIT_OK: a note, no problem. */
@@ -75,6 +78,11 @@ static void on_event(void *context, const struct postern_event *event) {
 /* Report a warning that serve would log. */
 static void on_warning(void *context, const char *text) {
 	report(context, POSTERN__EXIT_FAILED, "%s", text);
+}
+
+/* Report a limit of --max-poisoned or --max-age that is exceeded. */
+static void on_limit(void *context, const char *text) {
+	report(context, POSTERN__EXIT_UNHEALTHY, "%s", text);
 }
 
 static void on_mistake(void *context, const char *text) {
@@ -310,6 +318,7 @@ static void check_box(struct check *check,
 		}
 		check_orphans(check, store, stats);
 		check_staged(check, store, stats);
+		postern__limits_check(&check->limits, stats, on_limit, check);
 		check_kinds(check, store);
 	}
 	postern_stats_destroy(stats);
@@ -378,15 +387,15 @@ static void check_store(struct check *check,
 	}
 }
 
-/* A healthy server may have another configuration. */
-static void check_served(struct check *check,
-		const struct postern__socket *socket) {
+/* The JSON at a path of the server; NULL: it did not respond with any. */
+static json_t *get_json(const struct postern__socket *socket, const char *path,
+		const char *query) {
 	const struct postern__request request = {
 		.method = "GET",
-		.path = "/v1/stats",
+		.path = path,
+		.query = query,
 	};
 	struct postern__response response;
-	char difference[TEXT_MAX / 2];
 	json_t *json = NULL;
 	postern__response_init(&response);
 	if (!postern__remote_request(socket, &request, &response, NULL) &&
@@ -394,6 +403,36 @@ static void check_served(struct check *check,
 		json = json_loadb(postern__buf_text(&response.body), response.body.len,
 				0, NULL);
 	}
+	postern__response_finish(&response);
+	return json;
+}
+
+/* Report what the server says about its handlers. False: it is not healthy. */
+static bool check_health(struct check *check,
+		const struct postern__socket *socket) {
+	json_t *json = get_json(socket, "/healthz", "verbose");
+	const char *status = postern__reply_text(json, "status");
+	bool healthy =
+			!status ||
+			strcmp(status, postern_health_name(POSTERN_HEALTH_UNHEALTHY)) != 0;
+	size_t index;
+	json_t *note;
+	json_array_foreach(json_object_get(json, "notes"), index, note) {
+		report(check, healthy ? POSTERN__EXIT_OK : POSTERN__EXIT_UNHEALTHY,
+				"%s", json_string_value(note));
+	}
+	json_decref(json);
+	return healthy;
+}
+
+/* A healthy server may have another configuration. */
+static void check_served(struct check *check,
+		const struct postern__socket *socket) {
+	char difference[TEXT_MAX / 2];
+	if (!check_health(check, socket)) {
+		return;
+	}
+	json_t *json = get_json(socket, "/v1/stats", NULL);
 	if (json && !postern__server_config_matches(check->cli->config, json,
 						difference, sizeof difference)) {
 		report(check, POSTERN__EXIT_OK,
@@ -404,7 +443,6 @@ static void check_served(struct check *check,
 		report(check, POSTERN__EXIT_OK, "a server is running and healthy");
 	}
 	json_decref(json);
-	postern__response_finish(&response);
 }
 
 /* A running server reports its own health. True: there is a server, or a socket
@@ -540,7 +578,10 @@ static void print_lines(const struct check *check,
 int postern__command_check(struct postern__cli *cli) {
 	struct check check = { .cli = cli };
 	struct postern__buf printed;
-	int r = postern__cli_configure(cli);
+	int r = postern__limits_read(cli, &check.limits);
+	if (!r) {
+		r = postern__cli_configure(cli);
+	}
 	if (r) {
 		return r;
 	}

@@ -51,6 +51,8 @@ static const struct postern__flag serve_flags[] = {
 
 static const struct postern__flag check_flags[] = {
 	{ "print", 0, false, NULL, "print every option's value and where it was set" },
+	{ "max-poisoned", 0, false, "N", "exit with 5 if more deliveries of a store are poisoned" },
+	{ "max-age", 0, false, "DURATION", "exit with 5 if a message with a pending delivery is older, such as 5m" },
 	IN,
 	END
 };
@@ -106,6 +108,7 @@ static const struct postern__flag bench_flags[] = {
 	{ "batch", 0, false, "N", "messages per batch, up to 10000; 1000 if left out" },
 	{ "senders", 0, false, "N", "threads that send at the same time, up to 256; 1 if left out" },
 	{ "channels", 0, false, "N", "channels with a handler each, up to 1000; the messages go to one of them; 1 if left out" },
+	{ "hung", 0, false, "N", "handlers that hang meanwhile, programs and functions, up to 200" },
 	{ "duplicates", 0, false, "PERCENT", "share of the messages that are copies of an earlier one; 10% if left out" },
 	{ "handler", 0, false, "callback|sql|exec|none", "handler of the messages: a function that does nothing, one INSERT, the program /bin/true, or no handler; callback if left out" },
 	{ "rate", 0, false, "N", "messages per second, sent one by one, to measure latency" },
@@ -165,9 +168,11 @@ static const struct postern__command commands[] = {
 			"be run, missing tables, a store whose settings do not guarantee durability, a\n"
 			"server that is not healthy or was started with another configuration.\n"
 			"Exits with 2 if the configuration is invalid, 1 if a problem was found, 4 if\n"
-			"the store cannot be read, 5 if the running server is not healthy.",
+			"the store cannot be read, 5 if the running server is not healthy or a limit\n"
+			"for monitoring (--max-poisoned, --max-age) is exceeded.",
 		.examples =
 			"postern check\n"
+			"postern check --max-poisoned 0 --max-age 5m\n"
 			"postern check -c new.yaml && cp new.yaml postern.yaml",
 		.run = postern__command_check,
 	},
@@ -365,13 +370,17 @@ static const struct postern__command commands[] = {
 
 /* Planned commands: the error says so, instead of "no command". */
 static const char *const later[] = {
+	"cancel",
+	"channel",
+	"config",
 	"explain",
+	"key",
+	"mark",
+	"once",
 	"replay",
+	"retry-plan",
 	"top",
 	"verify",
-	"key",
-	"retry-plan",
-	"config",
 };
 
 const struct postern__command *postern__commands(size_t *count_out) {

@@ -4,7 +4,7 @@
  */
 
 #include <jansson.h>
-#include <postern/sys/store.h>
+#include <postern/sys/store_kind.h>
 #include <postern/version.h>
 #include <stdio.h>
 

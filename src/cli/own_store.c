@@ -18,12 +18,23 @@
 #include "server/store_open.h"
 #include "store/store.h"
 
-/* Print warnings, and that a store was created. */
+/* Print warnings, and that a store was created. An event about a delivery has
+   its message, its handler and the reason in fields, not in its text. */
 static void print_notice(void *context, const struct postern_event *event) {
+	const struct postern_event_info *info = postern_event_info(event->kind);
+	const char *text = postern_event_text(event);
 	(void)context;
-	if (event->kind == POSTERN_EVENT_STORE_CREATED ||
-			postern_event_info(event->kind)->level >= POSTERN_LEVEL_WARN) {
-		postern__err_print("note: %s", postern_event_text(event));
+	if (event->kind != POSTERN_EVENT_STORE_CREATED &&
+			info->level < POSTERN_LEVEL_WARN) {
+		return;
+	}
+	if (info->object == POSTERN_OBJECT_DELIVERY && event->message_id &&
+			event->handler) {
+		postern__err_print("note: %s: message '%s', handler '%s'%s%s", text,
+				event->message_id, event->handler, event->error ? ": " : "",
+				event->error ? event->error : "");
+	} else {
+		postern__err_print("note: %s", text);
 	}
 }
 

@@ -383,10 +383,18 @@ static int add_lines(struct sending *self) {
 	return r;
 }
 
-/* Send what there is before waiting for more of a pipe. */
+/* Send what there is before waiting for more of a pipe. The read may not wait:
+   another process may have made the pipe non-blocking. */
 static int send_before_wait(struct sending *self) {
 	struct pollfd ready = { .fd = self->fd, .events = POLLIN };
-	return poll(&ready, 1, 0) == 0 ? send_batch(self) : POSTERN__EXIT_OK;
+	if (poll(&ready, 1, 0) != 0) {
+		return POSTERN__EXIT_OK;
+	}
+	int r = send_batch(self);
+	if (r == POSTERN__EXIT_OK) {
+		(void)poll(&ready, 1, -1); /* interrupted: nothing is read yet */
+	}
+	return r;
 }
 
 /* Read once, and add the lines. */
@@ -435,10 +443,11 @@ static void print_summary(const struct sending *self) {
 		json_decref(json);
 		return;
 	}
-	(void)printf("%" PRIu64 " events: %" PRIu64 " accepted, %" PRIu64
+	(void)printf("%" PRIu64 " event%s: %" PRIu64 " accepted, %" PRIu64
 				 " duplicate, %" PRIu64 " conflict, %" PRIu64 " rejected",
-			events, self->totals[ACCEPTED], self->totals[DUPLICATE],
-			self->totals[CONFLICT], self->totals[REJECTED]);
+			events, events == 1 ? "" : "s", self->totals[ACCEPTED],
+			self->totals[DUPLICATE], self->totals[CONFLICT],
+			self->totals[REJECTED]);
 	if (self->totals[DROPPED] > 0) {
 		(void)printf(", %" PRIu64 " dropped (no handler wants them)",
 				self->totals[DROPPED]);

@@ -90,8 +90,9 @@ static void print_copies(const json_t *message, int64_t now_ms) {
 	json_array_foreach(json_object_get(message, "conflicts"), index, conflict) {
 		const char *at = postern__reply_text(conflict, "at");
 		const char *transport = postern__reply_text(conflict, "transport");
-		(void)snprintf(text, sizeof text, "%.30s, %" PRIu64 " bytes by %.10s",
-				at ? at : "-", postern__reply_count(conflict, "body_len"),
+		uint64_t len = postern__reply_count(conflict, "body_len");
+		(void)snprintf(text, sizeof text, "%.30s, %" PRIu64 " byte%s by %.10s",
+				at ? at : "-", len, len == 1 ? "" : "s",
 				transport ? transport : "-");
 		print_pair("conflict", text);
 	}
@@ -245,7 +246,8 @@ static void print_body(const struct postern__buf *body) {
 	const char *text = postern__buf_text(body);
 	size_t shown = body->len < TEXT_SHOWN_MAX ? body->len : TEXT_SHOWN_MAX;
 	char title[64];
-	(void)snprintf(title, sizeof title, "body, %zu bytes", body->len);
+	(void)snprintf(title, sizeof title, "body, %zu byte%s", body->len,
+			body->len == 1 ? "" : "s");
 	heading(title);
 	while (shown > 0 && shown < body->len && shown + 4 > TEXT_SHOWN_MAX &&
 			!postern__utf8_valid(text, shown)) {

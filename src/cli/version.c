@@ -6,7 +6,7 @@
 #include <curl/curl.h>
 #include <jansson.h>
 #include <microhttpd.h>
-#include <postern/sys/store.h>
+#include <postern/sys/store_kind.h>
 #include <postern/version.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/reply.h"
+#include "source/kinds.h"
 #include "store/store.h"
 
 /* Add the stores, and the libraries that they need. */
@@ -32,6 +33,15 @@ static void add_stores(json_t *stores, json_t *libraries) {
 		}
 		before = kind->name;
 	}
+}
+
+static json_t *source_names(void) {
+	const struct postern_source_kind *kind;
+	json_t *sources = json_array();
+	for (size_t i = 0; (kind = postern__source_kind_at(i)); i++) {
+		(void)json_array_append_new(sources, json_string(kind->name));
+	}
+	return sources;
 }
 
 static void add_libraries(json_t *libraries) {
@@ -63,12 +73,13 @@ static void print_names(const char *title, const json_t *names) {
 int postern__command_version(struct postern__cli *cli) {
 	json_t *stores = json_array();
 	json_t *handlers = json_pack("[s, s, s]", "callback", "exec", "sql");
+	json_t *sources = source_names();
 	json_t *libraries = json_object();
 	add_stores(stores, libraries);
 	add_libraries(libraries);
-	json_t *json = json_pack("{s:s, s:o, s:o, s:o}", "version",
+	json_t *json = json_pack("{s:s, s:o, s:o, s:o, s:o}", "version",
 			postern_version(), "stores", stores, "handlers", handlers,
-			"libraries", libraries);
+			"sources", sources, "libraries", libraries);
 	if (cli->json) {
 		postern__reply_print(json);
 	} else {
@@ -77,6 +88,7 @@ int postern__command_version(struct postern__cli *cli) {
 		(void)printf("postern %s\n", postern_version());
 		print_names("stores", stores);
 		print_names("handlers", handlers);
+		print_names("sources", sources);
 		json_object_foreach(libraries, name, version) {
 			(void)printf("%s %s\n", name, json_string_value(version));
 		}

@@ -11,11 +11,13 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/breaker.h"
 #include "core/commit.h"
 #include "core/identity.h"
 #include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
+#include "core/window.h"
 
 #include "base/fail.h"
 #include "base/pattern.h"
@@ -57,7 +59,7 @@ size_t postern__share_bytes(const struct postern_box *box) {
 bool postern__handler_has_room(const struct postern_box *box,
 		const struct postern__handler *handler, size_t bytes) {
 	const struct postern__handler_state *state = handler->state;
-	return state->held < postern__share_count(box) &&
+	return state->held < postern__window_count(box, handler) &&
 		   (state->held == 0 ||
 				   state->held_bytes + bytes <= postern__share_bytes(box));
 }
@@ -67,8 +69,10 @@ static bool may_lease(const struct postern_box *box,
 	if (!box->leasing || postern__why_not_process(box)) {
 		return false;
 	}
-	/* What the store may have of suspects must be claimed first. */
-	return !(handler->impl->kind->in_process && box->suspects_waiting) &&
+	/* What the store may have of suspects must be claimed first. A probe is
+	   claimed: this message may be a copy, which runs nothing. */
+	return !postern__breaker_is_open(handler->state) &&
+		   !(handler->impl->kind->in_process && box->suspects_waiting) &&
 		   !postern__why_not_lease(box, handler, bytes);
 }
 
@@ -158,6 +162,7 @@ static int prepare_content(struct postern__channel *channel,
 	const char *type = message->type ? message->type : "";
 	size_t routes = count_routes(channel, type);
 	if (routes == 0 && channel->unrouted == POSTERN_UNROUTED_REJECT) {
+		postern__meter_reject(channel->generation->box, channel);
 		return postern__fail(error, POSTERN_E_INVALID,
 				"no handler of channel '%s' wants the type '%s'", channel->name,
 				type);
@@ -212,14 +217,14 @@ static int acquire_channel(struct postern_box *box, const char *name,
 	return r;
 }
 
-/* A transactional handler may hold the store's only writer: a commit that is
+/* A transactional handler may hold the store's only writer: a write that is
    waited for inside the handler would never start. */
 int postern__check_no_transaction(struct postern_box *box,
 		struct postern_error *error) {
 	if (postern__in_transaction(box)) {
 		return postern__fail(error, POSTERN_E_BUSY,
-				"a transactional handler cannot accept messages: it holds the "
-				"store's writer");
+				"this call is not possible inside a transactional handler, "
+				"which holds the store's writer");
 	}
 	return POSTERN_OK;
 }
@@ -311,6 +316,7 @@ void postern__accept_finish(struct postern_box *box,
 		struct postern__content *content) {
 	bool written = content->accept.code == POSTERN_OK ||
 				   content->accept.code == POSTERN_E_DUPLICATE;
+	postern__meter_accept(content);
 	for (size_t i = 0; i < content->run_count; i++) {
 		struct postern_route *route = &content->accept.routes[i];
 		struct postern_run *run = &content->runs[i];
@@ -433,17 +439,18 @@ int postern_box_accept(struct postern_box *box, const char *channel_name,
 }
 
 /* An element of a caller's array, whose elements may be shorter or longer than
-   in this version. */
+   in this version; stride 0: each is refused as the first is. */
 static const struct postern_message *
-message_at(const struct postern_message *messages, size_t index) {
-	return (const void *)((const char *)messages + index * messages->size);
+message_at(const struct postern_message *messages, size_t stride,
+		size_t index) {
+	return (const void *)((const char *)messages + index * stride);
 }
 
 /* Accept the first messages of [0, count) as one piece of a batch. Returns how
    many messages it handled, at least one. */
 static size_t accept_piece(struct postern_box *box,
 		struct postern__channel *channel,
-		const struct postern_message *messages, size_t count,
+		const struct postern_message *messages, size_t stride, size_t count,
 		struct postern_receipt *receipts, struct postern__waiter *waiter) {
 	struct postern__content *pieces[PIECE_COUNT_MAX];
 	size_t taken = 0;
@@ -453,7 +460,7 @@ static size_t accept_piece(struct postern_box *box,
 		struct postern_receipt *receipt = &receipts[taken];
 		*receipt = (struct postern_receipt){ 0 };
 		pieces[taken] = NULL;
-		int r = prepare_content(channel, message_at(messages, taken),
+		int r = prepare_content(channel, message_at(messages, stride, taken),
 				&pieces[taken], &receipt->error);
 		if (!r) {
 			bytes += pieces[taken]->bytes;
@@ -497,9 +504,10 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 		postern__generation_release(channel->generation);
 		return r;
 	}
+	size_t stride = count > 0 ? postern__sized_stride(messages) : 0;
 	for (size_t done = 0; done < count;) {
-		done += accept_piece(box, channel, message_at(messages, done),
-				count - done, receipts_out + done, &waiter);
+		done += accept_piece(box, channel, message_at(messages, stride, done),
+				stride, count - done, receipts_out + done, &waiter);
 	}
 	postern__generation_release(channel->generation);
 	(void)pthread_cond_destroy(&waiter.wake);

@@ -9,6 +9,7 @@
 #include "core/accept.h"
 #include "core/commit.h"
 #include "core/maintenance.h"
+#include "core/metrics.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -160,6 +161,9 @@ static int init_conditions(struct postern_box *box,
 		r = pthread_mutex_init(&box->replacing, NULL);
 	}
 	if (!r) {
+		r = pthread_mutex_init(&box->sources_mutex, NULL);
+	}
+	if (!r) {
 		r = postern__wait_init(&box->committed);
 	}
 	if (!r) {
@@ -297,6 +301,7 @@ void postern_box_destroy(struct postern_box *box) {
 		postern__group_destroy(box->groups[i]);
 	}
 	postern__orphans_reset(box);
+	postern__reading_destroy(box->reading);
 	free(box->lock_name);
 	free(box->cleanup_lock_name);
 	(void)pthread_cond_destroy(&box->watch);
@@ -304,6 +309,7 @@ void postern_box_destroy(struct postern_box *box) {
 	(void)pthread_cond_destroy(&box->wake);
 	(void)pthread_cond_destroy(&box->work);
 	(void)pthread_cond_destroy(&box->committed);
+	(void)pthread_mutex_destroy(&box->sources_mutex);
 	(void)pthread_mutex_destroy(&box->replacing);
 	(void)pthread_mutex_destroy(&box->generation_mutex);
 	(void)pthread_mutex_destroy(&box->pausing);

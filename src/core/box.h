@@ -60,6 +60,13 @@
 struct postern__cleanup;
 struct postern__group;
 struct postern__orphaned;
+struct postern__reading;
+struct postern_source_state;
+
+/* Writes the states of at most `max` sources to `out`, and returns how many
+   there are. */
+typedef size_t postern__read_sources(void *context,
+		struct postern_source_state *out, size_t max);
 
 struct postern_box {
 	struct postern_store *store;
@@ -80,7 +87,8 @@ struct postern_box {
 	   `replacing`, which is acquired first, also around calls of the store. */
 	struct postern__list generations;
 	pthread_mutex_t replacing;
-	bool registered_too_many; /* handlers of a generation that was destroyed */
+	/* The store may have handlers of a generation that was destroyed. */
+	bool registered_too_many;
 	/* Handlers that have queued runs, and handlers that may have deliveries
 	   due in the store, of the generation in place. */
 	struct postern__list ready; /* of postern__handler_state.ready */
@@ -125,10 +133,19 @@ struct postern_box {
 	bool draining; /* no run may start */
 	struct postern__list running; /* of postern_run.link */
 	size_t running_count;
-	size_t processors; /* calls of postern_box_process() in progress */
-	size_t settling;   /* settlements not yet durable */
-	size_t next_want;  /* the first handler of the next claim, round robin */
-	size_t lost_slots; /* abandoned callbacks that have not returned */
+	size_t asynchronous_running; /* runs of asynchronous kinds */
+	/* The workers of the runner: the usual number of them (0: no runner), the
+	   most there can be, those that wait for a run, and when one took a run
+	   last. */
+	size_t workers;
+	size_t workers_max;
+	size_t idle_workers;
+	int64_t worker_took_ms;
+	size_t workers_held; /* runs that have a worker each, also lost ones */
+	size_t processors;   /* calls of postern_box_process() in progress */
+	size_t settling;     /* settlements not yet durable */
+	size_t next_want;    /* the first handler of the next claim, round robin */
+	size_t lost_slots;   /* abandoned callbacks that have not returned */
 
 	/* Suspects: see "Crashes count, fairly" in ARCHITECTURE.md. */
 	size_t in_process_running;
@@ -162,6 +179,17 @@ struct postern_box {
 	/* How often the limits of a cleanup batch are halved. Used by that cleanup
 	   alone. */
 	unsigned cleanup_shift;
+
+	/* Metrics and health. */
+	int64_t freed_ms; /* monotonic: when this node got the right to process */
+	struct postern__box_meter meter;
+	struct postern__reading *reading; /* the last one; NULL: none, or failed */
+	bool reading_store;               /* a thread counts in the store */
+	/* The sources of the runner: how to read their states; NULL: none. Guarded
+	   by a mutex that is held while it is called. */
+	pthread_mutex_t sources_mutex;
+	postern__read_sources *read_sources;
+	void *sources;
 
 	size_t transacting;           /* transactions of handlers in progress */
 	int64_t transact_retry_at_ms; /* no transaction starts before */

@@ -11,10 +11,13 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/breaker.h"
 #include "core/maintenance.h"
+#include "core/rate.h"
 #include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
+#include "core/window.h"
 
 #include "base/fail.h"
 #include "base/point.h"
@@ -29,18 +32,30 @@ static bool needs_claim(const struct postern_box *box,
 		   !postern__why_not_lease(box, handler, 0);
 }
 
+/* When to claim for a handler that may have deliveries due: a handler that is
+   held is probed later. POSTERN__NEVER: not as things are now. */
+static int64_t handler_claim_at_ms(const struct postern_box *box,
+		const struct postern__handler_state *state) {
+	int64_t probe_at = postern__breaker_probe_at_ms(state);
+	bool later = probe_at > postern__box_now_ms(box);
+	if (!later && !needs_claim(box, state->handler)) {
+		return POSTERN__NEVER;
+	}
+	return state->due_at_ms > probe_at ? state->due_at_ms : probe_at;
+}
+
 int64_t postern__claim_at_ms(const struct postern_box *box) {
-	int64_t at = POSTERN__NEVER;
 	bool may = box->leasing && !postern__why_not_process(box);
 	if (!may) {
-		return at;
+		return POSTERN__NEVER;
 	}
+	int64_t at = postern__rate_reserve_at_ms(box);
 	postern__list_each(link, &box->due) {
 		const struct postern__handler_state *state =
 				container_of(link, struct postern__handler_state, due);
-		if (state->due_at_ms < at && needs_claim(box, state->handler)) {
-			at = state->due_at_ms;
-		}
+		int64_t handler_at =
+				state->due_at_ms < at ? handler_claim_at_ms(box, state) : at;
+		at = handler_at < at ? handler_at : at;
 	}
 	return at;
 }
@@ -54,11 +69,29 @@ static void set_due(struct postern_box *box,
 	}
 }
 
+/* The state by which the handler's deliveries are claimed: its own, or that of
+   a handler which continues several; NULL: this node does not claim for it. */
+static struct postern__handler_state *
+state_in_place(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	struct postern__handler_state *state = handler->state;
+	if (state->handler && postern__handler_in_place(state->handler)) {
+		return state;
+	}
+	const struct postern_generation *generation = box->generation;
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		if (postern__handlers_share_key(generation->handlers[i], handler)) {
+			return generation->handlers[i]->state;
+		}
+	}
+	return NULL;
+}
+
 void postern__claim_hint(struct postern_box *box,
 		struct postern__handler *handler, int64_t delay_ms) {
-	struct postern__handler_state *state = handler->state;
-	if (!state->handler || !postern__handler_in_place(state->handler)) {
-		return; /* another node, or a later generation, claims for it */
+	struct postern__handler_state *state = state_in_place(box, handler);
+	if (!state) {
+		return;
 	}
 	int64_t at = postern__box_after_ms(box, delay_ms);
 	if (at < state->due_at_ms) {
@@ -66,8 +99,7 @@ void postern__claim_hint(struct postern_box *box,
 	}
 	/* Also if due_at_ms did not change: needs_claim() may have become true
 	   since. */
-	if (state->due_at_ms < box->claim_wait_until_ms &&
-			needs_claim(box, state->handler)) {
+	if (handler_claim_at_ms(box, state) < box->claim_wait_until_ms) {
 		(void)pthread_cond_signal(&box->claim);
 	}
 }
@@ -130,7 +162,6 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 	if (postern__why_not_process(box) || generation != box->generation) {
 		return;
 	}
-	size_t share = postern__share_count(box);
 	size_t share_bytes = postern__share_bytes(box);
 	size_t first = box->next_want++; /* the first may use up the whole claim */
 	for (size_t i = 0; i < generation->handler_count; i++) {
@@ -140,10 +171,14 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 				(!all && handler->state->due_at_ms > now)) {
 			continue;
 		}
-		size_t room = share - handler->state->held;
+		/* needs_claim() has checked that there is room. */
+		size_t room =
+				postern__window_count(box, handler) - handler->state->held;
 		size_t max =
 				room < box->options.batch_size ? room : box->options.batch_size;
-		add_want(wants, handler, max);
+		add_want(wants, handler,
+				postern__breaker_is_open(handler->state) ? 1 : max);
+		postern__breaker_take_probe(box, handler->state);
 		if (handler->state->held_bytes < share_bytes) {
 			wants->bytes_max += share_bytes - handler->state->held_bytes;
 		}
@@ -300,6 +335,9 @@ int postern_box_claim(struct postern_box *box, size_t max, size_t *count_out,
 	}
 	if (!r) {
 		r = postern__claim(box, max, true, &count, error);
+	}
+	if (!r) {
+		r = postern__rates_reserve(box, error);
 	}
 	if (!r && count_out) {
 		*count_out = count;

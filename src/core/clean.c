@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "base/sized.h"
 
 #include <stdlib.h>
 
@@ -220,7 +221,8 @@ int postern_box_cleanup(struct postern_box *box, struct postern_cleanup *out,
 	}
 	postern__cleanup_end(box, &state);
 	if (!r && out) {
-		*out = state.total;
+		r = postern__sized_write(out, &state.total, sizeof(state.total),
+				"cleanup result", error);
 	}
 	return r;
 }

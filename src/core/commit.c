@@ -39,6 +39,7 @@ struct postern__group {
 	size_t count;
 	size_t settlement_count;
 	struct postern__right right;
+	int64_t duration_ms; /* of the store's calls */
 	/* The store's last error; reported for every item that was refused. */
 	struct postern_error refusal;
 };
@@ -114,12 +115,14 @@ static void fill_group(struct postern_box *box, struct postern__group *group) {
 				content_of(group->items[group->count + i]));
 	}
 	group->count += accepts;
+	group->duration_ms = 0;
 	group->right = postern__right_of(box);
 }
 
-/* Call the store, and report a commit with its size and duration. */
+/* Call the store, and report a commit with its size and duration, which is
+   added to *total_ms. */
 static int apply_batch(struct postern_box *box, struct postern_batch *batch,
-		size_t bytes, struct postern_error *error) {
+		size_t bytes, int64_t *total_ms, struct postern_error *error) {
 	int64_t started = postern__box_now_ms(box);
 	postern__point("apply.before");
 	if (postern__point_fails("apply.refused")) {
@@ -128,6 +131,8 @@ static int apply_batch(struct postern_box *box, struct postern_batch *batch,
 	}
 	int r = box->store->ops->apply(box->store, batch, error);
 	postern__point("apply.after");
+	int64_t duration_ms = postern__box_now_ms(box) - started;
+	*total_ms += duration_ms;
 	if (!r &&
 			postern__event_wanted(&box->subscribers, POSTERN_EVENT_COMMITTED)) {
 		postern__emit(box,
@@ -135,7 +140,7 @@ static int apply_batch(struct postern_box *box, struct postern_batch *batch,
 						.kind = POSTERN_EVENT_COMMITTED,
 						.count = batch->settlement_count + batch->accept_count,
 						.bytes = bytes,
-						.duration_ms = postern__box_now_ms(box) - started,
+						.duration_ms = duration_ms,
 				});
 	}
 	return r;
@@ -162,7 +167,7 @@ static int apply_items(struct postern_box *box, struct postern__group *group,
 			batch.accepts[batch.accept_count++] = content_of(item)->accept;
 		}
 	}
-	int r = apply_batch(box, &batch, bytes, error);
+	int r = apply_batch(box, &batch, bytes, &group->duration_ms, error);
 	if (r) {
 		return r;
 	}
@@ -281,6 +286,9 @@ static int finish_group(struct postern_box *box, struct postern__group *group,
 		int r, size_t *decided_out, struct postern_error *error) {
 	*decided_out = finish_items(box, group);
 	bool refused = *decided_out < group->count;
+	if (!r) {
+		postern__meter_commit(box, *decided_out, group->duration_ms);
+	}
 	box->commit_retry_at_ms =
 			refused ? postern__box_after_ms(box, RETRY_MS) : 0;
 	if (!r && refused) {

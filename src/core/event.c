@@ -152,12 +152,30 @@ void postern__emit_started(struct postern_run *run) {
 	}
 }
 
+/* Report what the run did to its handler. */
+static void emit_breaker(const struct postern_run *run) {
+	if (run->breaker == POSTERN__BREAKER_UNCHANGED) {
+		return;
+	}
+	bool opened = run->breaker == POSTERN__BREAKER_OPENED;
+	postern__emit(run->box,
+			&(struct postern_event){
+					.kind = opened ? POSTERN_EVENT_HANDLER_HELD
+								   : POSTERN_EVENT_HANDLER_RELEASED,
+					.handler = run->delivery.handler,
+					.channel = run->delivery.channel,
+					.error = opened ? run->settlement.error : NULL,
+			});
+}
+
 void postern__emit_fenced(struct postern_run *run) {
+	emit_breaker(run);
 	emit_ended(run, POSTERN_EVENT_FENCED, POSTERN_STATE_ANY);
 }
 
 void postern__emit_settled(struct postern_run *run) {
 	const struct postern_settlement *settlement = &run->settlement;
+	emit_breaker(run);
 	switch (settlement->to) {
 	case POSTERN_SETTLE_DONE:
 		emit_ended(run, POSTERN_EVENT_DONE, POSTERN_STATE_DONE);

@@ -12,6 +12,7 @@
 #include "base/pattern.h"
 #include "base/sized.h"
 #include "core/box.h"
+#include "core/breaker.h"
 #include "core/maintenance.h"
 
 #include <assert.h>
@@ -25,10 +26,24 @@ static void destroy_texts(char **texts, size_t count) {
 	free(texts);
 }
 
+static void release_channel_state(struct postern__channel *channel) {
+	struct postern_box *box = channel->generation->box;
+	if (!channel->state) {
+		return;
+	}
+	(void)pthread_mutex_lock(&box->mutex);
+	bool last = --channel->state->refs == 0;
+	(void)pthread_mutex_unlock(&box->mutex);
+	if (last) {
+		free(channel->state);
+	}
+}
+
 static void destroy_channel(struct postern__channel *channel) {
 	if (!channel) {
 		return;
 	}
+	release_channel_state(channel);
 	postern__policy_finish(&channel->policy);
 	free(channel->handlers);
 	free(channel->name);
@@ -49,6 +64,7 @@ static void release_state(struct postern__handler *handler) {
 	if (state->refs == 0) {
 		postern__list_remove(&state->ready);
 		postern__list_remove(&state->due);
+		postern__breaker_destroy(state->breaker);
 		free(state);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -116,9 +132,12 @@ static int fill_channel(struct postern__channel *channel,
 				name, channel->max_message_size, POSTERN_BODY_LEN_MAX);
 	}
 	channel->name = strdup(name);
-	if (!channel->name || postern__policy_copy(&policy, &channel->policy)) {
+	channel->state = calloc(1, sizeof(*channel->state));
+	if (!channel->name || !channel->state ||
+			postern__policy_copy(&policy, &channel->policy)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
+	channel->state->refs = 1;
 	return POSTERN_OK;
 }
 
@@ -146,7 +165,6 @@ static int append_channel(struct postern_generation *generation,
 			at--) {
 		generation->by_name[at] = generation->by_name[at - 1];
 	}
-	channel->generation = generation;
 	generation->by_name[at] = channel;
 	generation->by_id[count] = channel; /* sorted when the ids are known */
 	generation->channels[count] = channel;
@@ -182,6 +200,7 @@ int postern_generation_add_channel(struct postern_generation *generation,
 	if (!channel) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
+	channel->generation = generation;
 	r = fill_channel(channel, generation, name, options, error);
 	if (!r) {
 		r = append_channel(generation, channel, error);
@@ -318,6 +337,8 @@ static int append_handler(struct postern_generation *generation,
 	}
 	channel->handlers[channel->handler_count++] = handler;
 	generation->handlers[generation->handler_count++] = handler;
+	generation->transactional_count += handler->impl->transactional;
+	generation->rated_count += handler->policy.rate_count > 0;
 	return POSTERN_OK;
 }
 

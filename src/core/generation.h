@@ -7,12 +7,16 @@
  */
 
 #include "base/list.h"
+#include "core/meter.h"
 
 #include <stdatomic.h>
 
 #include <postern/box.h>
 #include <postern/handler.h>
 #include <postern/sys/handler.h>
+#include <postern/sys/store.h>
+
+struct postern__breaker;
 
 struct postern__channel {
 	char *name;
@@ -28,6 +32,14 @@ struct postern__channel {
 	struct postern_generation *generation; /* to which it belongs */
 	struct postern__handler **handlers;
 	size_t handler_count;
+	struct postern__channel_state *state;
+};
+
+/* What changes while a channel works. A channel of the same name in the next
+   generation takes it over. Guarded by the box's mutex. */
+struct postern__channel_state {
+	size_t refs; /* channels, of one generation each */
+	struct postern__channel_meter meter;
 };
 
 /* A registered handler. */
@@ -55,9 +67,19 @@ struct postern__handler_state {
 	/* Of the newest generation that has it; NULL: that one was destroyed. */
 	struct postern__handler *handler;
 	bool paused;
+	struct postern__breaker *breaker; /* NULL: no run has failed yet */
 	struct postern__list queue; /* of postern_run.link: leased, not started */
 	size_t queued;
 	struct postern__list ready; /* box->ready, while `queued` is not 0 */
+	uint64_t run_count; /* runs that have ended, and their mean duration */
+	int64_t run_mean;   /* in units of window.c */
+	/* Starts that are reserved and not used, until when they may be used, and
+	   when to reserve again, by the monotonic clock. */
+	size_t rate_left;
+	int64_t rate_until_ms;
+	int64_t rate_at_ms;
+	bool rate_reserving;                  /* a thread is reserving starts */
+	struct postern_rate_slots rate_slots; /* in stores without reserve() */
 	size_t running; /* started, and not finished by the implementation */
 	/* Leases that this process keeps in memory, and their bytes: counted from
 	   the reservation before the accept is written until the settlement is
@@ -68,6 +90,13 @@ struct postern__handler_state {
 	   monotonic clock; POSTERN__NEVER if none is known. */
 	int64_t due_at_ms;
 	struct postern__list due; /* box->due, unless due_at_ms is NEVER */
+	struct postern__handler_meter meter;
+	/* For health.c, by the monotonic clock: when the queue began to have runs,
+	   when a run ended last, when the handler was resumed. */
+	int64_t queued_ms;
+	int64_t ended_ms;
+	int64_t freed_ms;
+	size_t lost; /* abandoned runs that have not returned */
 };
 
 struct postern_generation {
@@ -81,6 +110,8 @@ struct postern_generation {
 	size_t channel_count;
 	struct postern__handler **handlers;
 	size_t handler_count;
+	size_t transactional_count; /* of its handlers */
+	size_t rated_count;         /* of them: those with a rate */
 };
 
 /* The generation in place, with a reference of the caller. */
@@ -104,10 +135,11 @@ int postern__generation_register_taking(struct postern_generation *generation,
 		const char *channel, const struct postern_handler_options *options,
 		struct postern_handler *impl, struct postern_error *error);
 
-/* replace.c, without the mutex. */
+/* replace.c */
 /* Whether a key or legacy key of one is one of the other. */
 bool postern__handlers_share_key(const struct postern__handler *a,
 		const struct postern__handler *b);
+/* Without the mutex. */
 /* Destroy the generations that nothing uses any more, and register only what
    is left in the store. */
 int postern__generations_reap(struct postern_box *box,

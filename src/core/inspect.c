@@ -317,7 +317,7 @@ static void add_edited_message(struct postern_box *box,
 	struct postern_detail detail = { 0 };
 	if (memory && box->store->ops->get(box->store, event->seq, memory, &detail,
 						  NULL) == POSTERN_OK) {
-		event->message_id = detail.message.id;
+		event->message_id = detail.message->id;
 		event->channel = detail.channel;
 	}
 }

@@ -27,6 +27,7 @@ static void set_handler_paused(struct postern_box *box,
 	}
 	handler->state->paused = paused;
 	if (!paused) {
+		handler->state->freed_ms = postern__box_now_ms(box);
 		postern__claim_hint(box, handler, 0);
 		return;
 	}

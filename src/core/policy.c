@@ -28,6 +28,7 @@ void postern_policy_init_sized(struct postern_policy *policy, size_t size) {
 		.lease_ms = (int64_t)5 * 60 * 1000,
 		.concurrency = POSTERN_CONCURRENCY_DEFAULT,
 		.commit_batch = 1,
+		.break_after = 20,
 	};
 	if (size > sizeof(full)) {
 		memset((char *)policy + sizeof(full), 0, size - sizeof(full));

@@ -6,6 +6,7 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/rate.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -26,6 +27,9 @@ static size_t queued_count(struct postern_box *box) {
 /* How long settlements wait for those of the next runs: long enough for quick
    runs to share a commit, and a slow run is settled before the next starts. */
 #define RESULT_WAIT_MS 20
+
+/* How long to wait for a run at once: a fallback, the end of a run wakes. */
+#define RUN_WAIT_MS 1000
 
 /* The renewal of node lease and processing lock during a call. */
 struct renewal {
@@ -63,6 +67,27 @@ static int run_queued(struct postern_box *box, size_t max,
 	postern__run_wake_worker(box);
 	*count_out = total;
 	return r;
+}
+
+/*
+ * Wait until an asynchronous run has ended, or a renewal is due. Returns false
+ * if there is none; a runner settles the runs by itself.
+ */
+static bool wait_for_run(struct postern_box *box,
+		const struct renewal *renewal) {
+	(void)pthread_mutex_lock(&box->mutex);
+	size_t before = box->asynchronous_running;
+	bool waits = before > 0 && !renewal->runner;
+	while (waits && box->asynchronous_running >= before) {
+		int64_t left = renewal->next - postern__box_now_ms(box);
+		if (left <= 0) {
+			break;
+		}
+		postern__wait(&box->committed, &box->mutex,
+				left < RUN_WAIT_MS ? left : RUN_WAIT_MS);
+	}
+	(void)pthread_mutex_unlock(&box->mutex);
+	return waits;
 }
 
 /* POSTERN_E_BUSY if this node may not process because another node does. */
@@ -112,6 +137,9 @@ static int process_round(struct postern_box *box, size_t max,
 		r = postern_box_claim(box, wanted, NULL, error);
 	}
 	if (!r) {
+		r = postern__rates_reserve(box, error);
+	}
+	if (!r) {
 		r = run_queued(box, max, renewal, count_out, error);
 	}
 	if (!r) {
@@ -132,7 +160,8 @@ static int process_until_idle(struct postern_box *box, bool runner, size_t max,
 	}
 	size_t total = 0;
 	size_t ran = 1;
-	while (!r && ran > 0 && (max == 0 || total < max)) {
+	while (!r && (ran > 0 || wait_for_run(box, &renewal)) &&
+			(max == 0 || total < max)) {
 		r = process_round(box, max == 0 ? SIZE_MAX : max - total, &renewal,
 				&ran, error);
 		total += ran;
@@ -142,6 +171,10 @@ static int process_until_idle(struct postern_box *box, bool runner, size_t max,
 	}
 	postern__point("process.ran");
 	postern__return_queued(box);
+	while (wait_for_run(box, &renewal)) {
+		/* Without the lease the runs end, and their results are refused. */
+		(void)renew_if_due(box, &renewal, NULL);
+	}
 	postern__point("process.given-back");
 	int returned = postern_box_commit(box, NULL, r ? NULL : error);
 	if (count_out) {
@@ -153,6 +186,9 @@ static int process_until_idle(struct postern_box *box, bool runner, size_t max,
 int postern__process(struct postern_box *box, size_t max, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
+	if (!r) {
+		r = postern__check_no_transaction(box, error);
+	}
 	if (r) {
 		return r;
 	}

@@ -7,6 +7,8 @@
 #include "core/reason.h"
 
 #include "core/accept.h"
+#include "core/breaker.h"
+#include "core/rate.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -16,6 +18,8 @@ const char *postern__reason_name(enum postern__reason reason) {
 		[POSTERN__REASON_DRAINING] = "draining",
 		[POSTERN__REASON_LOCK] = "lock",
 		[POSTERN__REASON_PAUSED] = "paused",
+		[POSTERN__REASON_BROKEN] = "broken",
+		[POSTERN__REASON_RATE] = "rate",
 		[POSTERN__REASON_REPLACED] = "replaced",
 		[POSTERN__REASON_ROOM] = "room",
 		[POSTERN__REASON_SUSPECTS] = "suspects",
@@ -48,6 +52,11 @@ enum postern__reason postern__why_not_lease(const struct postern_box *box,
 	if (reason) {
 		return reason;
 	}
+	if (postern__breaker_is_open(handler->state) &&
+			postern__breaker_probe_at_ms(handler->state) >
+					postern__box_now_ms(box)) {
+		return POSTERN__REASON_BROKEN;
+	}
 	if (handler->impl->kind->in_process && box->suspects_held > 0) {
 		return POSTERN__REASON_SUSPECTS; /* one group of them at a time */
 	}
@@ -56,10 +65,23 @@ enum postern__reason postern__why_not_lease(const struct postern_box *box,
 				   : POSTERN__REASON_ROOM;
 }
 
+bool postern__handler_holds_worker(const struct postern__handler *handler) {
+	return !handler->impl->kind->asynchronous && !handler->impl->transactional;
+}
+
 size_t postern__commit_batch_of(const struct postern__handler *handler) {
 	return handler->impl->transactional && handler->impl->ops->batches
 				   ? handler->policy.commit_batch
 				   : 1;
+}
+
+/* Whether the handler must leave the last free transaction to others: its own
+   may take long, and transactions are few. */
+static bool leaves_last_transaction(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	return handler->state->running > 0 &&
+		   handler->generation->transactional_count > 1 &&
+		   box->transacting + 1 == postern__transactions_max(box);
 }
 
 /* A queue shorter than a full batch waits for the handler's transaction in
@@ -71,6 +93,9 @@ static enum postern__reason why_not_transact(const struct postern_box *box,
 	if (box->transacting >= postern__transactions_max(box) ||
 			postern__box_now_ms(box) < box->transact_retry_at_ms) {
 		return POSTERN__REASON_STORE;
+	}
+	if (leaves_last_transaction(box, handler)) {
+		return POSTERN__REASON_CONCURRENCY;
 	}
 	return state->running > 0 &&
 						   state->queued < postern__commit_batch_of(handler)
@@ -89,6 +114,21 @@ static bool suspects_allow(const struct postern_box *box,
 				   : !box->solo_running && box->solo_queued == 0;
 }
 
+/* A handler without a limit may hold the usual number of workers, and one that
+   holds a worker does not get the last one. Transactions have a limit of their
+   own, and a batch of them has one worker. */
+static enum postern__reason why_not_worker(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	size_t running = handler->state->running;
+	if (box->workers == 0 || !postern__handler_holds_worker(handler)) {
+		return POSTERN__REASON_NONE;
+	}
+	bool at_limit = handler->policy.concurrency == 0 && running >= box->workers;
+	bool last = box->workers_held + box->transacting + 1 >= box->workers_max;
+	return at_limit || (last && running > 0) ? POSTERN__REASON_CONCURRENCY
+											 : POSTERN__REASON_NONE;
+}
+
 enum postern__reason postern__why_not_start(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	const struct postern__handler_state *state = handler->state;
@@ -96,6 +136,9 @@ enum postern__reason postern__why_not_start(const struct postern_box *box,
 	enum postern__reason reason = why_not_handler(handler);
 	if (!reason && most > 0 && state->running >= most) {
 		reason = POSTERN__REASON_CONCURRENCY;
+	}
+	if (!reason) {
+		reason = why_not_worker(box, handler);
 	}
 	if (!reason && handler->impl->transactional) {
 		reason = why_not_transact(box, handler);
@@ -106,6 +149,13 @@ enum postern__reason postern__why_not_start(const struct postern_box *box,
 	const struct postern_run *first =
 			container_of(postern__list_first(&state->queue),
 					const struct postern_run, link);
-	return suspects_allow(box, first) ? POSTERN__REASON_NONE
-									  : POSTERN__REASON_SUSPECTS;
+	if (!suspects_allow(box, first)) {
+		return POSTERN__REASON_SUSPECTS;
+	}
+	/* The last: starts are reserved only if nothing else is in the way. Other
+	   deliveries wait for suspects, so these wait for no rate. */
+	return first->suspicion != POSTERN_NO_SUSPECT ||
+						   postern__rate_left(box, handler) > 0
+				   ? POSTERN__REASON_NONE
+				   : POSTERN__REASON_RATE;
 }

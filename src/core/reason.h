@@ -14,6 +14,8 @@ enum postern__reason {
 	POSTERN__REASON_DRAINING,    /* the runner stops */
 	POSTERN__REASON_LOCK,        /* this node has no right to process now */
 	POSTERN__REASON_PAUSED,      /* an operator paused the handler */
+	POSTERN__REASON_BROKEN,      /* the handler is at fault: breaker.h */
+	POSTERN__REASON_RATE,        /* no start is reserved: rate.h */
 	POSTERN__REASON_REPLACED,    /* its generation is not in place any more */
 	POSTERN__REASON_ROOM,        /* its share of the run queue is used up */
 	POSTERN__REASON_SUSPECTS,    /* a suspect runs, or must run, alone */
@@ -36,5 +38,7 @@ const char *postern__reason_name(enum postern__reason reason);
 
 /* How many deliveries of the handler share a transaction. */
 size_t postern__commit_batch_of(const struct postern__handler *handler);
+/* Whether each run of the handler has a worker to itself until it has ended. */
+bool postern__handler_holds_worker(const struct postern__handler *handler);
 
 #endif

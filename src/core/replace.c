@@ -12,6 +12,7 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/breaker.h"
 #include "core/generation.h"
 #include "core/maintenance.h"
 #include "core/run.h"
@@ -69,6 +70,24 @@ static struct postern__handler *find_predecessor(struct postern_box *box,
 }
 
 /* With both mutexes. */
+static void take_over_channel(struct postern_box *box,
+		struct postern__channel *channel) {
+	postern__list_each(link, &box->generations) {
+		const struct postern__channel *old =
+				postern__generation_channel(container_of(link,
+													struct postern_generation,
+													link),
+						channel->name);
+		if (old) {
+			free(channel->state);
+			channel->state = old->state;
+			channel->state->refs++;
+			return;
+		}
+	}
+}
+
+/* With both mutexes. */
 static void take_over_state(struct postern_box *box,
 		struct postern__handler *handler) {
 	const struct postern__handler *old = find_predecessor(box, handler);
@@ -80,6 +99,10 @@ static void take_over_state(struct postern_box *box,
 	handler->state = old->state;
 	handler->state->refs++;
 	handler->state->handler = handler;
+	/* What was changed may be the cause of a hold, or the rate. */
+	postern__breaker_close(handler->state);
+	handler->state->rate_left = 0;
+	handler->state->rate_at_ms = 0;
 	free(fresh);
 }
 
@@ -114,6 +137,9 @@ static void put_in_place(struct postern_box *box,
 	for (size_t i = 0; i < next->handler_count; i++) {
 		take_over_state(box, next->handlers[i]);
 	}
+	for (size_t i = 0; i < next->channel_count; i++) {
+		take_over_channel(box, next->channels[i]);
+	}
 	forget_due(old);
 	(void)pthread_mutex_lock(&box->generation_mutex);
 	box->generation = next;
@@ -125,38 +151,35 @@ static void put_in_place(struct postern_box *box,
 }
 
 /* With `replacing`: destroy the generations that nothing refers to. */
-static size_t destroy_unused(struct postern_box *box) {
-	size_t count = 0;
+static void destroy_unused(struct postern_box *box) {
 	postern__list_each(link, &box->generations) {
 		struct postern_generation *generation =
 				container_of(link, struct postern_generation, link);
 		if (atomic_load(&generation->refs) == 0) {
 			postern__list_remove(&generation->link);
 			postern_generation_destroy(generation);
-			count++;
+			box->registered_too_many = true;
 		}
 	}
-	return count;
 }
 
 static int reap(struct postern_box *box, struct postern_error *error) {
-	if (destroy_unused(box) > 0) {
-		box->registered_too_many = true;
-	}
+	destroy_unused(box);
 	if (!box->registered_too_many) {
 		return POSTERN_OK;
 	}
 	postern__point("reap.before");
 	int r = postern__enrol_generations(box, NULL, true, error);
-	if (!r) {
+	/* A node that has expired registers anew, and then only what is left. */
+	if (!r || r == POSTERN_E_STALE) {
 		/* Also what an old generation parked and the one in place wants. */
 		r = postern__unpark_all(box, error);
 	}
 	postern__point("reap.after");
-	if (!r || r == POSTERN_E_STALE) {
+	if (!r) {
 		box->registered_too_many = false;
 	}
-	return r == POSTERN_E_STALE ? POSTERN_OK : r;
+	return r;
 }
 
 int postern__generations_reap(struct postern_box *box,
@@ -175,12 +198,15 @@ static int replace(struct postern_box *box, struct postern_generation *next,
 	}
 	(void)pthread_mutex_lock(&box->replacing);
 	postern__point("replace.before");
-	(void)destroy_unused(box);
+	destroy_unused(box);
 	r = postern__enrol_generations(box, next, true, error);
 	if (!r) {
 		postern__point("replace.enrolled");
 		put_in_place(box, next);
 		postern__point("replace.after");
+	} else {
+		/* The store may have it registered, if only the reply was lost. */
+		box->registered_too_many = true;
 	}
 	(void)pthread_mutex_unlock(&box->replacing);
 	if (r == POSTERN_E_STALE) {

@@ -15,8 +15,11 @@
 #include "core/run.h"
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/breaker.h"
+#include "core/rate.h"
 #include "core/reason.h"
 #include "core/tenure.h"
+#include "core/window.h"
 
 #include "base/point.h"
 #include "base/random.h"
@@ -27,6 +30,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* When no worker is idle, how soon the watchdog checks whether all hang. */
+#define STARVED_MS 100
 
 void postern_outcome_set(struct postern_outcome *outcome,
 		enum postern_outcome_kind kind, int64_t delay_ms, const char *reason) {
@@ -104,10 +110,19 @@ static void enqueue(struct postern_run *run, bool in_front) {
 		postern__list_push_back(&state->queue, &run->link);
 	}
 	if (state->queued++ == 0) {
+		state->queued_ms = postern__box_now_ms(run->box);
 		postern__list_push_back(&run->box->ready, &state->ready);
 	}
 	if (run->suspicion == POSTERN_SUSPECT_SOLO) {
 		run->box->solo_queued++;
+	}
+}
+
+/* Wake the watchdog at this time, if it would sleep longer. */
+static void watch_at(struct postern_box *box, int64_t at_ms) {
+	if (at_ms < box->watch_at_ms) {
+		box->watch_at_ms = at_ms;
+		(void)pthread_cond_signal(&box->watch);
 	}
 }
 
@@ -116,18 +131,30 @@ static void return_lease(struct postern_run *run) {
 			"returned", NULL);
 }
 
+/* All workers may hang: the watchdog checks whether to add one. */
+void postern__run_watch_starvation(struct postern_box *box) {
+	if (box->leasing && box->idle_workers == 0) {
+		watch_at(box, postern__box_after_ms(box, STARVED_MS));
+	}
+}
+
 void postern__run_enqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_NONE);
 	if (run->box->draining || run->handler->state->paused ||
-			!postern__handler_in_place(run->handler)) {
-		/* The drain or the pause began, or another generation was put in
-		   place, after the store had leased it. */
+			!postern__handler_in_place(run->handler) ||
+			!postern__breaker_admits(run->handler->state)) {
+		/* The drain or the pause began, another generation was put in place,
+		   or the handler was held, after the store had leased it. */
 		return_lease(run);
 		return;
 	}
 	/* In front: other runs wait for a solo suspect, never the reverse. */
 	enqueue(run, run->suspicion == POSTERN_SUSPECT_SOLO);
 	(void)pthread_cond_signal(&run->box->work);
+	postern__run_watch_starvation(run->box);
+	if (postern__rate_is_set(&run->handler->policy)) {
+		postern__claim_nudge(run->box); /* the claimer reserves a start */
+	}
 }
 
 static void dequeue(struct postern_run *run) {
@@ -143,23 +170,22 @@ static void dequeue(struct postern_run *run) {
 }
 
 void postern__run_watch(const struct postern_run *run) {
-	struct postern_box *box = run->box;
-	int64_t at = run->deadline_ms < run->lease_end_ms ? run->deadline_ms
-													  : run->lease_end_ms;
-	if (at < box->watch_at_ms) {
-		box->watch_at_ms = at;
-		(void)pthread_cond_signal(&box->watch);
-	}
+	watch_at(run->box, run->deadline_ms < run->lease_end_ms
+							   ? run->deadline_ms
+							   : run->lease_end_ms);
 }
 
 void postern__run_start(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	dequeue(run);
 	run->state = POSTERN__RUN_RUNNING;
+	postern__rate_use(run->handler);
 	run->in_impl = true;
 	postern__list_push_back(&box->running, &run->link);
 	box->running_count++;
 	run->handler->state->running++;
+	box->asynchronous_running += run->handler->impl->kind->asynchronous;
+	box->workers_held += postern__handler_holds_worker(run->handler);
 	if (run->handler->impl->kind->in_process) {
 		box->in_process_running++;
 		box->solo_running = run->suspicion == POSTERN_SUSPECT_SOLO;
@@ -175,6 +201,7 @@ void postern__run_start(struct postern_run *run) {
 				box->clock.wall_ms(box->clock.context) + policy->timeout_ms;
 	}
 	postern__run_watch(run);
+	postern__meter_start(run);
 }
 
 /* The run no longer keeps other in-process runs from starting. */
@@ -214,13 +241,18 @@ static void free_slot(struct postern_run *run) {
 	bool ready = postern__run_ready(box);
 	run->in_impl = false;
 	run->handler->state->running--;
+	box->asynchronous_running -= run->handler->impl->kind->asynchronous;
+	box->workers_held -= postern__handler_holds_worker(run->handler);
 	release_in_process(run);
 	/* The worker that finished starts the next run itself; wake another one
 	   only if this made a run ready that was not. */
 	if (!ready && postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
 	}
-	if (box->draining) {
+	if (postern__rate_is_set(&run->handler->policy)) {
+		postern__claim_nudge(box);
+	}
+	if (box->draining || box->processors > 0) {
 		(void)pthread_cond_broadcast(&box->committed);
 	}
 }
@@ -235,7 +267,8 @@ void postern__run_requeue(struct postern_run *run) {
 	stop_running(run);
 	free_slot(run);
 	run->cancelled = false;
-	if (postern__handler_in_place(run->handler)) {
+	if (postern__handler_in_place(run->handler) &&
+			!postern__breaker_is_open(run->handler->state)) {
 		enqueue(run, true);
 	} else {
 		return_lease(run);
@@ -250,6 +283,7 @@ void postern__run_detach(struct postern_run *run) {
 	}
 	/* The run was past its lease and was settled by abandon_run(). */
 	run->box->lost_slots--;
+	run->handler->state->lost--;
 	free_slot(run);
 	if (run->state == POSTERN__RUN_SETTLED) {
 		postern__content_release(run->content);
@@ -259,6 +293,7 @@ void postern__run_detach(struct postern_run *run) {
 void postern__run_abandon(struct postern_run *run) {
 	stop_running(run);
 	run->box->lost_slots++;
+	run->handler->state->lost++;
 	struct postern_outcome outcome;
 	postern_outcome_set(&outcome, POSTERN_RETRY, 0,
 			"timed out, and the handler did not return before its lease "
@@ -308,9 +343,30 @@ static void settle_failure(struct postern_run *run, int64_t delay_ms,
 	const struct postern_policy *policy = &run->handler->policy;
 	uint32_t failures = run->failures + 1;
 	bool last = failures >= policy->max_attempts;
+	postern__breaker_failure(run, reason);
 	postern__run_settle_to(run,
 			last ? POSTERN_SETTLE_POISONED : POSTERN_SETTLE_PENDING, failures,
 			last ? 0 : delay_ms, name, reason);
+}
+
+static int64_t backoff_ms(const struct postern_run *run) {
+	const struct postern_random *random = &run->box->random;
+	return postern_policy_delay_ms(&run->handler->policy, run->failures + 1,
+			random->next(random->context));
+}
+
+/* The handler is at fault: no attempt is spent, unless the breaker says that
+   this delivery is the cause. */
+static void settle_fault(struct postern_run *run, const char *name,
+		const char *reason) {
+	int64_t delay_ms = postern__breaker_fault(run, reason);
+	if (delay_ms < 0) {
+		settle_failure(run, backoff_ms(run), name, reason);
+		return;
+	}
+	run->on_hold = true;
+	postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures, delay_ms,
+			name, reason);
 }
 
 void postern__run_settle(struct postern_run *run,
@@ -321,8 +377,12 @@ void postern__run_settle(struct postern_run *run,
 	(void)postern__utf8_clean(outcome->reason,
 			strnlen(outcome->reason, POSTERN_REASON_LEN_MAX), reason,
 			sizeof(reason));
+	if (outcome->kind != POSTERN_HOLD) {
+		postern__window_record(run);
+	}
 	switch (outcome->kind) {
 	case POSTERN_DONE:
+		postern__breaker_success(run);
 		postern__run_settle_to(run, POSTERN_SETTLE_DONE, run->failures, 0,
 				name ? name : "done", reason);
 		return;
@@ -330,32 +390,26 @@ void postern__run_settle(struct postern_run *run,
 		postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures,
 				clamp_delay(outcome->delay_ms), name ? name : "snooze", reason);
 		return;
-	case POSTERN_HOLD:
-		/* The message is not the cause, so no attempt is spent. */
-		run->on_hold = true;
-		postern__run_settle_to(run, POSTERN_SETTLE_PENDING, run->failures,
-				POSTERN_HINDERED_DELAY_MS, name ? name : "hold", reason);
-		return;
+	case POSTERN_HOLD: settle_fault(run, name ? name : "hold", reason); return;
 	case POSTERN_POISON:
+		postern__breaker_failure(run, reason);
 		postern__run_settle_to(run, POSTERN_SETTLE_POISONED, run->failures + 1,
 				0, name ? name : "poison", reason);
 		return;
 	case POSTERN_DISCARD:
+		postern__breaker_success(run);
 		postern__run_settle_to(run, POSTERN_SETTLE_DISCARDED, run->failures, 0,
 				name ? name : "discard", reason);
 		return;
 	case POSTERN_RETRY_AFTER:
+		run->retry_after = true;
 		settle_failure(run, clamp_delay(outcome->delay_ms),
 				name ? name : "retry", reason);
 		return;
 	case POSTERN_RETRY:
 	default: break;
 	}
-	const struct postern_random *random = &run->box->random;
-	settle_failure(run,
-			postern_policy_delay_ms(&run->handler->policy, run->failures + 1,
-					random->next(random->context)),
-			name ? name : "retry", reason);
+	settle_failure(run, backoff_ms(run), name ? name : "retry", reason);
 }
 
 bool postern__run_timed_out(const struct postern_run *run,
@@ -425,6 +479,7 @@ void postern__run_settled(struct postern_run *run) {
 	struct postern_box *box = run->box;
 	assert(run->state == POSTERN__RUN_SETTLING);
 	run->state = POSTERN__RUN_SETTLED;
+	postern__meter_end(run);
 	box->settling--;
 	run->handler->state->held--;
 	run->handler->state->held_bytes -= run->content->bytes;
@@ -460,6 +515,20 @@ bool postern__run_ready(const struct postern_box *box) {
 	return false;
 }
 
+size_t postern__run_ready_count(const struct postern_box *box) {
+	size_t count = 0;
+	if (postern__why_not_process(box)) {
+		return 0;
+	}
+	postern__list_each(link, &box->ready) {
+		/* Starts that are reserved are lost if there is no worker soon. */
+		enum postern__reason reason =
+				postern__why_not_start(box, ready_handler(link));
+		count += !reason || reason == POSTERN__REASON_RATE;
+	}
+	return count;
+}
+
 /* The next handler, round robin, with a run that may start, or NULL. */
 static struct postern__handler *next_handler(struct postern_box *box) {
 	if (postern__why_not_process(box)) {
@@ -479,7 +548,11 @@ static struct postern__handler *next_handler(struct postern_box *box) {
 static size_t start_batch(struct postern__handler *handler,
 		struct postern_run **runs, size_t max) {
 	size_t batch = postern__commit_batch_of(handler);
+	size_t left = postern__rate_left(handler->generation->box, handler);
 	max = max < batch ? max : batch;
+	/* That one may start is decided, even if its time has passed since. */
+	left = left > 0 ? left : 1;
+	max = max < left ? max : left;
 	size_t count = 0;
 	while (count < max) {
 		struct postern__list *first =
@@ -510,6 +583,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	if (handler && postern__run_ready(box)) {
 		/* Each worker wakes the next, until no run is ready. */
 		(void)pthread_cond_signal(&box->work);
+		postern__run_watch_starvation(box);
 	}
 	/* The queue has room, and the next commit, which would wake the claimer,
 	   may be far away. */

@@ -18,6 +18,13 @@ enum postern__run_state {
 	POSTERN__RUN_SETTLED
 };
 
+/* What the end of a run did to the breaker of its handler. */
+enum postern__breaker_change {
+	POSTERN__BREAKER_UNCHANGED,
+	POSTERN__BREAKER_OPENED,
+	POSTERN__BREAKER_CLOSED
+};
+
 /* One leased delivery in memory. Allocated as part of its content. */
 struct postern_run {
 	struct postern__list link; /* the handler's queue, or box->running */
@@ -34,15 +41,18 @@ struct postern_run {
 	/* The handler's implementation has not finished the run. The content
 	   stays allocated while this is set or a settlement is pending. */
 	bool in_impl;
-	bool in_unit;        /* inside the store's transaction right now */
-	bool start_emitted;  /* transactional: POSTERN_EVENT_STARTED was emitted */
-	bool timed_out;      /* transactional: it returned after its deadline */
-	bool postponed;      /* transactional: not called, the batch took long */
-	bool overdue;        /* past its lease: other runs do not wait for it */
-	bool cancelled;      /* cancelled because of its deadline */
-	bool reported;       /* past its lease: abandoned or reported as stuck */
-	bool on_hold;        /* settled because its handler is at fault */
-	bool stopping;       /* cancelled because the runner stops */
+	bool in_unit;       /* inside the store's transaction right now */
+	bool start_emitted; /* transactional: POSTERN_EVENT_STARTED was emitted */
+	bool timed_out;     /* transactional: it returned after its deadline */
+	bool postponed;     /* transactional: not called, the batch took long */
+	bool overdue;       /* past its lease: other runs do not wait for it */
+	bool cancelled;     /* cancelled because of its deadline */
+	bool reported;      /* past its lease: abandoned or reported as stuck */
+	bool on_hold;       /* settled because its handler is at fault */
+	bool retry_after;   /* settled with the delay that the handler asked for */
+	bool lag_counted;   /* see postern__meter_start() */
+	bool stopping;      /* cancelled because the runner stops */
+	enum postern__breaker_change breaker; /* to be reported */
 	int64_t dequeued_ms; /* monotonic: when it left the queue */
 	int64_t started_ms;  /* monotonic: when the implementation was called */
 	int64_t ended_ms;    /* monotonic: when its settlement was queued */
@@ -76,8 +86,12 @@ void postern__run_abandon(struct postern_run *run);
 void postern__run_overdue(struct postern_run *run);
 /* The run has a new deadline: wake the watchdog if it would miss it. */
 void postern__run_watch(const struct postern_run *run);
-/* Whether a worker could start a run now. */
+/* If no worker is idle, have the watchdog check soon whether all hang. */
+void postern__run_watch_starvation(struct postern_box *box);
+/* Whether a worker could start a run now, and of how many handlers it could, or
+   could if starts were reserved. */
 bool postern__run_ready(const struct postern_box *box);
+size_t postern__run_ready_count(const struct postern_box *box);
 /* Without the mutex: start one run (or one batch of a transactional handler)
    on this thread. Returns false if there was none to start. *count_out: how
    many deliveries were started. */
@@ -118,7 +132,8 @@ size_t postern__transactions_max(const struct postern_box *box);
    for handlers that are not known to have any due. */
 int postern__claim(struct postern_box *box, size_t max, bool all,
 		size_t *count_out, struct postern_error *error);
-/* With the mutex: when the next claim is due, or POSTERN__NEVER. */
+/* With the mutex: when the next claim or reservation of starts is due, or
+   POSTERN__NEVER. */
 int64_t postern__claim_at_ms(const struct postern_box *box);
 /* With the mutex: the store may have deliveries due in delay_ms. */
 void postern__claim_hint(struct postern_box *box,

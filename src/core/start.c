@@ -155,13 +155,13 @@ static void count_generation(const struct postern_generation *generation,
 	*handlers += generation->handler_count;
 }
 
+/* All generations that are in use or, if `former` is false, only the newest. */
 static bool fill_enrolling(struct enrolling *work, struct postern_box *box,
-		const struct postern_generation *next) {
+		const struct postern_generation *next, bool former) {
+	const struct postern_generation *newest = next ? next : box->generation;
 	size_t channels = 1;
 	size_t handlers = 1;
-	if (next) {
-		count_generation(next, &channels, &handlers);
-	}
+	count_generation(newest, &channels, &handlers);
 	postern__list_each(link, &box->generations) {
 		count_generation(container_of(link, struct postern_generation, link),
 				&channels, &handlers);
@@ -175,12 +175,13 @@ static bool fill_enrolling(struct enrolling *work, struct postern_box *box,
 			!work->handlers) {
 		return false;
 	}
-	if (next) {
-		add_generation(work, next);
-	}
+	add_generation(work, newest);
 	postern__list_each(link, &box->generations) {
-		add_generation(work,
-				container_of(link, struct postern_generation, link));
+		const struct postern_generation *generation =
+				container_of(link, struct postern_generation, link);
+		if (former && generation != newest) {
+			add_generation(work, generation);
+		}
 	}
 	return true;
 }
@@ -209,16 +210,9 @@ static void copy_ids(struct postern_generation *generation,
 	postern__generation_sort_ids(generation);
 }
 
-int postern__enrol_generations(struct postern_box *box,
-		struct postern_generation *next, bool again,
+static int enrol_generations(struct postern_box *box, uint64_t node,
+		struct postern_generation *next, bool again, bool former,
 		struct postern_error *error) {
-	(void)pthread_mutex_lock(&box->mutex);
-	uint64_t node = box->node;
-	if (!again) {
-		/* A new node may not lease before postern__engage(). */
-		box->engaged = !box->store->ops->engage;
-	}
-	(void)pthread_mutex_unlock(&box->mutex);
 	struct enrolling work = {
 		.enrolment = {
 			.node = node,
@@ -227,7 +221,7 @@ int postern__enrol_generations(struct postern_box *box,
 		},
 	};
 	int r;
-	if (fill_enrolling(&work, box, next)) {
+	if (fill_enrolling(&work, box, next, former)) {
 		postern__point("enrol.before");
 		r = box->store->ops->enrol(box->store, &work.enrolment, error);
 		postern__point("enrol.after");
@@ -238,6 +232,26 @@ int postern__enrol_generations(struct postern_box *box,
 		copy_ids(next ? next : box->generation, &work);
 	}
 	finish_enrolling(&work);
+	return r;
+}
+
+int postern__enrol_generations(struct postern_box *box,
+		struct postern_generation *next, bool again,
+		struct postern_error *error) {
+	(void)pthread_mutex_lock(&box->mutex);
+	uint64_t node = box->node;
+	if (!again) {
+		/* A new node may not lease before postern__engage(). */
+		box->engaged = !box->store->ops->engage;
+	}
+	(void)pthread_mutex_unlock(&box->mutex);
+	int r = enrol_generations(box, node, next, again, true, error);
+	if (r == POSTERN_E_INVALID) {
+		/* Two handlers of different generations may be one in the store, once
+		   any node has made the key of one an alias of the other. Then what is
+		   left of the former generations ends without being registered. */
+		r = enrol_generations(box, node, next, again, false, error);
+	}
 	return r;
 }
 

@@ -183,6 +183,9 @@ bool postern__watchdog_sleep(struct postern_box *box, int64_t at_ms,
 int postern_box_sweep(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
 	int r = postern__box_check_started(box, error);
+	if (!r) {
+		r = postern__check_no_transaction(box, error);
+	}
 	if (r) {
 		return r;
 	}

@@ -127,6 +127,7 @@ int64_t postern__right_watch(struct postern_box *box) {
 /* With the mutex: the node could not process and may be able to now; `until`
    is when its right ends. */
 static void resume_processing(struct postern_box *box, int64_t until) {
+	box->freed_ms = postern__box_now_ms(box);
 	postern__claim_hint_all(box);
 	(void)pthread_cond_broadcast(&box->work);
 	/* The watchdog must run when the right ends. */
@@ -240,6 +241,7 @@ static int register_new_node(struct postern_box *box,
 static void mark_lock_lost(struct postern_box *box) {
 	(void)pthread_mutex_lock(&box->mutex);
 	uint64_t fence = box->lock_held.fence;
+	box->meter.lock_lost++;
 	box->lock_held.fence = 0;
 	box->lock_until_ms = 0;
 	box->lock_wanted_since_ms = postern__box_now_ms(box);

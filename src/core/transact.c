@@ -11,8 +11,10 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/breaker.h"
 #include "core/run.h"
 #include "core/tenure.h"
+#include "core/window.h"
 
 #include "base/fail.h"
 #include "base/point.h"
@@ -119,6 +121,7 @@ static void emit_fenced(struct postern_run *run,
 		.handler = unit->handler,
 		.fence = unit->fence,
 		.outcome = "lost",
+		.code = POSTERN_E_STALE,
 	};
 	postern__emit_fenced(run);
 }
@@ -177,6 +180,14 @@ static void settle_unit(struct postern_run *run,
 
 static void settle_units(struct postern_box *box, struct postern_run **runs,
 		const struct postern_unit *units, size_t count) {
+	(void)pthread_mutex_lock(&box->mutex);
+	for (size_t i = 0; i < count; i++) {
+		if (units[i].committed) {
+			postern__window_record(runs[i]);
+			postern__breaker_success(runs[i]);
+		}
+	}
+	(void)pthread_mutex_unlock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed) {
 			emit_committed(runs[i], &units[i]);

@@ -281,5 +281,23 @@ int postern__policy_check(const struct postern_policy *policy,
 				"handler '%s': commit_batch is 1 to %d", handler,
 				POSTERN_COMMIT_BATCH_MAX);
 	}
+	if (policy->rate_count > POSTERN_RATE_COUNT_MAX ||
+			policy->rate_burst > POSTERN_RATE_COUNT_MAX ||
+			(policy->rate_count > 0 &&
+					(policy->rate_period_ms < 1 ||
+							policy->rate_period_ms >
+									POSTERN_RATE_PERIOD_MS_MAX))) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"handler '%s': a rate is at most %d in a period of 1 ms to 1 h",
+				handler, POSTERN_RATE_COUNT_MAX);
+	}
+	if (policy->break_after > POSTERN_BREAK_AFTER_MAX ||
+			policy->on_broken < POSTERN_ON_BROKEN_HOLD ||
+			policy->on_broken > POSTERN_ON_BROKEN_COUNT) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"handler '%s': break_after is at most %d, and on_broken one of "
+				"enum postern_on_broken",
+				handler, POSTERN_BREAK_AFTER_MAX);
+	}
 	return check_backoff(policy, handler, error);
 }

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exec kind: only argv reaches exec, no shell is involved. process.c runs
- * the program; this file prepares its environment and classifies its end.
+ * The exec kind: only argv reaches exec, no shell is involved. children.c runs
+ * the programs; this file prepares their environment and classifies their ends.
  *
- * A run blocks its worker. Another thread cancels it through the run's data
- * slot, guarded by the handler's mutex: NULL before and after the run, the job
- * during it, and a mark if the cancel came first.
+ * A run needs no worker while its program runs. Any thread cancels it through
+ * the run's data slot, guarded by the handler's mutex: NULL before and after
+ * the run, the job during it, and a mark if the cancel came first.
  */
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <postern/sys/handler.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,15 +19,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/container.h"
 #include "base/fail.h"
+#include "handler/children.h"
 #include "handler/kinds.h"
-#include "handler/process.h"
 
 #include <postern/sys/option.h>
 
@@ -45,23 +45,27 @@
 
 #define ENV_COUNT_MAX 16
 
-/* Programs of one handler at a time, whatever the number of workers. */
+#define EXPLANATION_LEN_MAX (PATH_MAX + 40)
+
+/* Programs of one handler at a time. */
 #define CONCURRENCY_DEFAULT 16
 
 struct exec_handler {
 	struct postern_handler base;
 	pthread_mutex_t mutex;
+	bool has_children;           /* since the first run; with the mutex */
 	struct postern__arena arena; /* argv */
 	char **argv;                 /* ends with NULL */
 };
 
 struct job {
-	atomic_int cancel; /* POSTERN__PROCESS_GO, … */
-	int wake_fd;
+	struct postern__child child;
+	struct exec_handler *handler;
+	struct postern_run *run;
+	atomic_int cancel;           /* POSTERN__PROCESS_GO, … */
 	struct postern__arena arena; /* the environment */
 	char *env[ENV_COUNT_MAX];
 	size_t env_count;
-	struct postern__process_result result;
 };
 
 /* Set instead of a job that does not exist yet. A deadline needs no mark: the
@@ -195,24 +199,51 @@ static void classify_timeout(const struct postern__process_result *result,
 			len > 0 ? ": " : "", (int)len, line);
 }
 
+/* Why exec failed although the program itself is fine; "" if that is not
+   known. */
+static void explain_exec(const char *program, int number,
+		char out[static EXPLANATION_LEN_MAX]) {
+	char interpreter[PATH_MAX];
+	out[0] = '\0';
+	if (access(program, X_OK) < 0) {
+		return;
+	}
+	bool script = postern__exec_interpreter(program, interpreter,
+						  sizeof interpreter) == POSTERN_OK;
+	if (script && access(interpreter, X_OK) < 0) {
+		(void)snprintf(out, EXPLANATION_LEN_MAX, " (its interpreter '%s')",
+				interpreter);
+	} else if (number == ENOENT) {
+		(void)snprintf(out, EXPLANATION_LEN_MAX,
+				" (the interpreter it names is missing)");
+	} else if (number == ENOEXEC) {
+		(void)snprintf(out, EXPLANATION_LEN_MAX,
+				" (a script without a '#!' line?)");
+	}
+}
+
+/* A program that is missing or cannot be executed is missing for every message;
+   so is whatever keeps this node from preparing a process. */
 static void classify_not_started(const struct exec_handler *self,
 		const struct postern__process_result *result,
 		struct postern_outcome *outcome) {
-	const char *hint = "";
+	enum postern_outcome_kind kind = postern__exec_outcome_of(result->number);
+	char text[EXPLANATION_LEN_MAX + PATH_MAX];
+	char explanation[EXPLANATION_LEN_MAX];
 
-	if (strcmp(result->step, "exec") != 0) {
-		postern__outcome_setf(outcome, POSTERN_RETRY,
-				"cannot prepare to run '%s': %s: %s", self->argv[0],
-				result->step, strerror(result->number));
-		return;
+	if (strcmp(result->step, "exec") == 0) {
+		explain_exec(self->argv[0], result->number, explanation);
+		(void)snprintf(text, sizeof text, "cannot run '%s': %s%s",
+				self->argv[0], strerror(result->number), explanation);
+	} else {
+		(void)snprintf(text, sizeof text, "cannot prepare to run '%s': %s: %s",
+				self->argv[0], result->step, strerror(result->number));
 	}
-	if (result->number == ENOENT && access(self->argv[0], F_OK) == 0) {
-		hint = " (the interpreter it names is missing)";
-	} else if (result->number == ENOEXEC) {
-		hint = " (a script without a '#!' line?)";
+	if (kind == POSTERN_SNOOZE) {
+		postern__outcome_unavailable(outcome, "%s", text);
+	} else {
+		postern__outcome_setf(outcome, kind, "%s", text);
 	}
-	postern__outcome_setf(outcome, POSTERN_RETRY, "cannot run '%s': %s%s",
-			self->argv[0], strerror(result->number), hint);
 }
 
 /* Classify the end of the program. False: the lease is to be returned. */
@@ -247,46 +278,26 @@ static bool classify_end(const struct exec_handler *self,
 	return true;
 }
 
-/* Writing 1 to an eventfd of this process never blocks and cannot fail. */
-static void signal_job(const struct job *job) {
-	uint64_t one = 1;
-	ssize_t n = write(job->wake_fd, &one, sizeof one);
-	(void)n;
-}
-
 static void job_destroy(struct job *job) {
-	if (!job) {
-		return;
-	}
-	if (job->wake_fd >= 0) {
-		(void)close(job->wake_fd);
-	}
 	postern__arena_finish(&job->arena);
 	free(job);
 }
 
-/* Returns NULL, with the outcome set, if memory or descriptors are
-   exhausted. */
-static struct job *job_create(const struct postern_run *run,
-		struct postern_outcome *outcome) {
+static struct job *job_create(struct exec_handler *self,
+		struct postern_run *run) {
 	struct job *job = calloc(1, sizeof *job);
 	if (!job) {
-		postern__outcome_unavailable(outcome, "out of memory");
 		return NULL;
 	}
+	job->handler = self;
+	job->run = run;
 	postern__arena_init(&job->arena);
 	atomic_init(&job->cancel, POSTERN__PROCESS_GO);
-	job->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (job->wake_fd < 0) {
-		postern__outcome_unavailable(outcome, "eventfd: %s", strerror(errno));
-	} else if (!fill_env(job, postern_run_message(run),
-					   postern_run_delivery(run))) {
-		postern__outcome_unavailable(outcome, "out of memory");
-	} else {
-		return job;
+	if (!fill_env(job, postern_run_message(run), postern_run_delivery(run))) {
+		job_destroy(job);
+		return NULL;
 	}
-	job_destroy(job);
-	return NULL;
+	return job;
 }
 
 /* From here on other threads can reach the job, or no longer. */
@@ -300,46 +311,75 @@ static void set_active_job(struct exec_handler *self, struct postern_run *run,
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
-/* False: the lease is to be returned. */
-static bool run_program(struct exec_handler *self, struct postern_run *run,
-		struct job *job, struct postern_outcome *outcome) {
+/* On the thread of the children. */
+static void job_ended(struct postern__child *child) {
+	struct job *job = container_of(child, struct job, child);
+	struct postern_run *run = job->run;
+	struct postern_outcome outcome = { .kind = POSTERN_DONE };
+
+	bool finished = classify_end(job->handler, &child->result, &outcome);
+	set_active_job(job->handler, run, NULL);
+	job_destroy(job);
+	if (finished) {
+		postern_run_finish(run, &outcome);
+	} else {
+		postern_run_return(run);
+	}
+}
+
+/* The first run needs the thread of the children. */
+static int acquire_children(struct exec_handler *self,
+		struct postern_error *error) {
+	(void)pthread_mutex_lock(&self->mutex);
+	int r = self->has_children ? POSTERN_OK : postern__children_acquire(error);
+	self->has_children = r == POSTERN_OK;
+	(void)pthread_mutex_unlock(&self->mutex);
+	return r;
+}
+
+/* Start the program; false: the outcome is why not. */
+static bool start_program(struct exec_handler *self, struct postern_run *run,
+		struct postern_outcome *outcome) {
+	struct postern_error error;
+
+	int r = postern__exec_check(self->argv[0], &error);
+	if (r == POSTERN_E_UNAVAILABLE) {
+		postern__outcome_unavailable(outcome, "%s", error.text);
+		return false;
+	}
+	if (r != POSTERN_OK) {
+		postern__outcome_setf(outcome, POSTERN_HOLD, "%s", error.text);
+		return false;
+	}
+	if (acquire_children(self, &error) != POSTERN_OK) {
+		postern__outcome_unavailable(outcome, "%s", error.text);
+		return false;
+	}
+	struct job *job = job_create(self, run);
+	if (!job) {
+		postern__outcome_unavailable(outcome, "out of memory");
+		return false;
+	}
 	const struct postern_message *message = postern_run_message(run);
-	const struct postern__process_order order = {
+	job->child.ended = job_ended;
+	job->child.order = (struct postern__process_order){
 		.argv = self->argv,
 		.envp = job->env,
 		.input = message->body,
 		.input_len = message->body_len,
 		.run = run,
 		.cancel = &job->cancel,
-		.wake_fd = job->wake_fd,
 	};
-	struct postern_error error;
-
-	if (postern__exec_check(self->argv[0], &error) != POSTERN_OK) {
-		postern__outcome_setf(outcome, POSTERN_RETRY, "%s", error.text);
-		return true;
-	}
-	postern__process_run(&order, &job->result);
-	return classify_end(self, &job->result, outcome);
+	set_active_job(self, run, job);
+	postern__children_start(&job->child);
+	return true;
 }
 
 static void exec_start(struct postern_handler *handler,
 		struct postern_run *run) {
-	struct exec_handler *self = from_base(handler);
 	struct postern_outcome outcome = { .kind = POSTERN_DONE };
-	bool finished = true;
-
-	struct job *job = job_create(run, &outcome);
-	if (job) {
-		set_active_job(self, run, job);
-		finished = run_program(self, run, job, &outcome);
-		set_active_job(self, run, NULL);
-		job_destroy(job);
-	}
-	if (finished) {
+	if (!start_program(from_base(handler), run, &outcome)) {
 		postern_run_finish(run, &outcome);
-	} else {
-		postern_run_return(run);
 	}
 }
 
@@ -358,13 +398,16 @@ static void exec_cancel(struct postern_handler *handler,
 		/* The first reason is kept. */
 		(void)atomic_compare_exchange_strong(&job->cancel, &go,
 				stop ? POSTERN__PROCESS_STOP : POSTERN__PROCESS_TIME_OUT);
-		signal_job(job);
+		postern__children_wake();
 	}
 	(void)pthread_mutex_unlock(&self->mutex);
 }
 
 static void exec_destroy(struct postern_handler *handler) {
 	struct exec_handler *self = from_base(handler);
+	if (self->has_children) {
+		postern__children_release();
+	}
 	(void)pthread_mutex_destroy(&self->mutex);
 	postern__arena_finish(&self->arena);
 	free(self);
@@ -466,10 +509,19 @@ static int create(const struct postern_handler_setup *setup,
 static int check(const struct postern_handler_setup *setup,
 		struct postern_error *error) {
 	const struct postern__exec_settings *settings = setup->settings;
+	const char *program = settings->argv[0];
+	char interpreter[PATH_MAX];
+	int r = postern__exec_check(program, error);
+	if (r == POSTERN_OK &&
+			postern__exec_interpreter(program, interpreter,
+					sizeof interpreter) == POSTERN_OK &&
+			access(interpreter, X_OK) < 0) {
+		r = postern__fail(error, POSTERN_E_NOTFOUND,
+				"cannot run '%s': its interpreter '%s': %s", program,
+				interpreter, strerror(errno));
+	}
 	/* A program that is not safe to run is refused with the handler. */
-	return postern__exec_check(settings->argv[0], error) == POSTERN_E_NOTFOUND
-				   ? POSTERN_E_INVALID
-				   : POSTERN_OK;
+	return r == POSTERN_E_NOTFOUND ? POSTERN_E_INVALID : POSTERN_OK;
 }
 
 static const struct postern_option options[] = {
@@ -492,6 +544,7 @@ const struct postern_handler_kind postern__exec_kind = {
 	.options = options,
 	.option_count = 1,
 	.settings_size = sizeof(struct postern__exec_settings),
+	.asynchronous = true,
 	.concurrency = CONCURRENCY_DEFAULT,
 	.validate = validate,
 	.create = create,

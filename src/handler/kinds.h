@@ -104,9 +104,10 @@ int postern__callback_create(postern_callback *function, void *context,
  *   :attempt     integer
  *
  * Rows are read and ignored. The outcome of a violated constraint is a retry,
- * because the data may change; that of SQL that always fails (syntax, no such
- * table, a function that refuses its argument) is poison; that of an error of
- * the store is a snooze. Past the deadline a statement is interrupted and the
+ * because the data may change; that of a statement that cannot be prepared
+ * (syntax, no such table) is hold; that of one that fails on this message (a
+ * function that refuses its argument) is poison; that of an error of the store
+ * is a snooze. Past the deadline a statement is interrupted and the
  * outcome is a retry; when the runner stops, no further statement starts and
  * the outcome is a snooze that is due at once.
  *
@@ -171,8 +172,8 @@ int postern__sql_explain(const char *sql, void *connection,
  *
  * Refused here: no program, a relative path, over the limits above, and what
  * postern__exec_check() refuses with POSTERN_E_INVALID. A missing program is
- * not refused, because it may be installed later: until then, runs are
- * retries.
+ * not refused, because it may be installed later: until then, runs end as
+ * hold.
  */
 int postern__exec_create(const char *const *argv, size_t argc,
 		struct postern_handler **out, struct postern_error *error);
@@ -180,12 +181,28 @@ int postern__exec_create(const char *const *argv, size_t argc,
 /*
  * Whether the program can be run now.
  *
- * POSTERN_E_NOTFOUND  it is missing, or not an executable file
- * POSTERN_E_INVALID   any user may write to it or replace it: the file, its
- *                     directory or the directory of its link target is
- *                     writable by others (sticky directories are allowed)
+ * POSTERN_E_NOTFOUND     it is missing, or not an executable file
+ * POSTERN_E_INVALID      any user may write to it or replace it: the file, its
+ *                        directory or the directory of its link target is
+ *                        writable by others (sticky directories are allowed)
+ * POSTERN_E_UNAVAILABLE  the machine failed: I/O, memory, open files
  */
 int postern__exec_check(const char *program, struct postern_error *error);
+
+/*
+ * The interpreter that a script names in its first line.
+ *
+ * POSTERN_E_NOTFOUND  the program is not a script, or cannot be read
+ */
+int postern__exec_interpreter(const char *program, char *out, size_t size);
+
+/*
+ * The outcome of a run whose program could not be executed, by its errno:
+ * POSTERN_HOLD if the program is missing or cannot be executed, POSTERN_SNOOZE
+ * if the machine lacks something, POSTERN_RETRY if the message is too large for
+ * an environment.
+ */
+enum postern_outcome_kind postern__exec_outcome_of(int number);
 
 /* Set an outcome with a formatted reason, sanitized and truncated. */
 void postern__outcome_setf(struct postern_outcome *outcome,

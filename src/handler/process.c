@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs a program: one poll loop over
+ * Runs a program, which has these descriptors to poll:
  *
- *   wake     another thread requests the end
  *   exit     a pidfd: the program has ended
  *   input    the body, to its stdin
  *   errors   its stderr, of which the tail is kept
@@ -17,7 +16,7 @@
  * the group is killed first and the child reaped after, and no signal can reach
  * another process.
  *
- * PR_SET_PDEATHSIG belongs to the thread that forked, not to the process: this
+ * PR_SET_PDEATHSIG belongs to the thread that forked, not to the process: that
  * thread waits until the child is reaped, so the two are the same here.
  *
  * Between fork and exec only system calls are made, and all memory is allocated
@@ -79,28 +78,6 @@ struct report {
 	int number; /* errno */
 };
 
-struct process {
-	const struct postern__process_order *order;
-	struct postern__process_result *result;
-	int64_t start_ms;
-	pid_t pid;
-	size_t input_pos;
-	bool exited;    /* but not reaped */
-	bool term_sent; /* SIGTERM was sent; result->end is the reason */
-	bool killed;
-	int64_t kill_at_ms;
-	/* The ends of this process; -1 when closed. */
-	int exit_fd;
-	int status_fd;
-	int input_fd;
-	int errors_fd;
-	/* The child's ends, until the fork. */
-	int child_status_fd;
-	int child_input_fd;
-	int child_output_fd;
-	int child_errors_fd;
-};
-
 static int64_t now_ms(void) {
 	const struct postern_clock *clock = postern_clock_system();
 	return clock->monotonic_ms(clock->context);
@@ -141,7 +118,7 @@ static bool make_nonblocking(int fd) {
 	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
-static bool open_files(struct process *self) {
+static bool open_files(struct postern__process *self) {
 	self->child_output_fd =
 			above_stdio(open("/dev/null", O_WRONLY | O_CLOEXEC));
 	return self->child_output_fd >= 0 &&
@@ -153,14 +130,14 @@ static bool open_files(struct process *self) {
 		   make_nonblocking(self->errors_fd);
 }
 
-static void close_child_files(struct process *self) {
+static void close_child_files(struct postern__process *self) {
 	close_fd(&self->child_status_fd);
 	close_fd(&self->child_input_fd);
 	close_fd(&self->child_output_fd);
 	close_fd(&self->child_errors_fd);
 }
 
-static void close_files(struct process *self) {
+static void close_files(struct postern__process *self) {
 	close_child_files(self);
 	close_fd(&self->exit_fd);
 	close_fd(&self->status_fd);
@@ -169,7 +146,8 @@ static void close_files(struct process *self) {
 }
 
 /* Runs in the child. */
-static _Noreturn void child_fail(const struct process *self, enum step step) {
+static _Noreturn void child_fail(const struct postern__process *self,
+		enum step step) {
 	struct report report = { .step = (int)step, .number = errno };
 	/* If this fails, only the exit code reports the failure. */
 	ssize_t n = write(self->child_status_fd, &report, sizeof report);
@@ -190,7 +168,8 @@ static void reset_signals(void) {
 }
 
 /* Runs in the child. */
-static _Noreturn void child_exec(const struct process *self, pid_t parent) {
+static _Noreturn void child_exec(const struct postern__process *self,
+		pid_t parent) {
 	static const struct rlimit no_core = { 0, 0 };
 	sigset_t none;
 
@@ -224,13 +203,13 @@ static _Noreturn void child_exec(const struct process *self, pid_t parent) {
 	}
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	(void)execve(self->order->argv[0], self->order->argv, self->order->envp);
+	(void)execve(self->order.argv[0], self->order.argv, self->order.envp);
 	child_fail(self, STEP_EXEC);
 }
 
 /* Signals stay blocked during the fork: a handler of the embedding program must
    not run in the child. */
-static pid_t fork_child(const struct process *self) {
+static pid_t fork_child(const struct postern__process *self) {
 	sigset_t all;
 	sigset_t before;
 	pid_t parent = getpid();
@@ -247,14 +226,14 @@ static pid_t fork_child(const struct process *self) {
 	return pid;
 }
 
-static bool fail_resources(struct process *self, const char *step) {
+static bool fail_resources(struct postern__process *self, const char *step) {
 	self->result->end = POSTERN__PROCESS_NO_MEANS;
 	self->result->number = errno;
 	self->result->step = step;
 	return false;
 }
 
-static bool spawn(struct process *self) {
+static bool spawn(struct postern__process *self) {
 	if (!open_files(self)) {
 		return fail_resources(self, "pipe");
 	}
@@ -273,13 +252,13 @@ static bool spawn(struct process *self) {
 		}
 		return false;
 	}
-	if (self->order->input_len == 0) {
+	if (self->order.input_len == 0) {
 		close_fd(&self->input_fd);
 	}
 	return true;
 }
 
-static void signal_group(const struct process *self, int number) {
+static void signal_group(const struct postern__process *self, int number) {
 	if (kill(-self->pid, number) < 0) {
 		/* The child does not lead its group yet, and has no children. */
 		(void)kill(self->pid, number);
@@ -287,9 +266,9 @@ static void signal_group(const struct process *self, int number) {
 }
 
 /* Whether the program must be ended now; sets the reason. */
-static bool is_kill_due(const struct process *self,
+static bool is_kill_due(const struct postern__process *self,
 		enum postern__process_end *out) {
-	switch (atomic_load(self->order->cancel)) {
+	switch (atomic_load(self->order.cancel)) {
 	case POSTERN__PROCESS_STOP: *out = POSTERN__PROCESS_STOPPED; return true;
 	case POSTERN__PROCESS_TIME_OUT:
 		*out = POSTERN__PROCESS_TIMED_OUT;
@@ -297,11 +276,11 @@ static bool is_kill_due(const struct process *self,
 	default: break;
 	}
 	*out = POSTERN__PROCESS_TIMED_OUT;
-	return postern_run_remaining_ms(self->order->run) == 0;
+	return postern_run_remaining_ms(self->order.run) == 0;
 }
 
 /* First SIGTERM, later SIGKILL. */
-static void escalate_kill(struct process *self) {
+static void escalate_kill(struct postern__process *self) {
 	if (!self->term_sent) {
 		enum postern__process_end end;
 		if (!is_kill_due(self, &end)) {
@@ -317,10 +296,10 @@ static void escalate_kill(struct process *self) {
 	}
 }
 
-static int wait_ms(const struct process *self) {
+int postern__process_wait_ms(const struct postern__process *self) {
 	int64_t ms = -1;
 	if (!self->term_sent) {
-		ms = postern_run_remaining_ms(self->order->run);
+		ms = postern_run_remaining_ms(self->order.run);
 	} else if (!self->killed) {
 		ms = self->kill_at_ms - now_ms();
 		ms = ms < 0 ? 0 : ms;
@@ -329,7 +308,7 @@ static int wait_ms(const struct process *self) {
 	return ms > 86400000 ? 86400000 : (int)ms;
 }
 
-static void read_status(struct process *self) {
+static void read_status(struct postern__process *self) {
 	struct report report;
 	ssize_t n = read(self->status_fd, &report, sizeof report);
 	/* Any other result is the end of file: exec succeeded. */
@@ -365,9 +344,9 @@ static ssize_t write_quietly(int fd, const void *bytes, size_t len) {
 	return n;
 }
 
-static void write_stdin(struct process *self) {
-	const char *bytes = self->order->input;
-	size_t len = self->order->input_len - self->input_pos;
+static void write_stdin(struct postern__process *self) {
+	const char *bytes = self->order.input;
+	size_t len = self->order.input_len - self->input_pos;
 
 	ssize_t n = write_quietly(self->input_fd, bytes + self->input_pos,
 			len < WRITE_LEN_MAX ? len : WRITE_LEN_MAX);
@@ -379,13 +358,13 @@ static void write_stdin(struct process *self) {
 		return;
 	}
 	self->input_pos += (size_t)n;
-	if (self->input_pos == self->order->input_len) {
+	if (self->input_pos == self->order.input_len) {
 		close_fd(&self->input_fd);
 	}
 }
 
 /* Whether there may be more to read. */
-static bool read_stderr_once(struct process *self) {
+static bool read_stderr_once(struct postern__process *self) {
 	struct postern__process_result *result = self->result;
 	size_t max = POSTERN__PROCESS_TAIL_LEN_MAX;
 
@@ -415,46 +394,12 @@ static bool read_stderr_once(struct process *self) {
 /* Whether other processes of the group may use the rest of the grace: a shell
    ends at once on SIGTERM, the program that it waits for takes longer. While
    stderr is open, a process of the group is alive. */
-static bool group_has_grace(const struct process *self) {
+static bool group_has_grace(const struct postern__process *self) {
 	return self->term_sent && !self->killed && self->errors_fd >= 0;
 }
 
-/* The poll loop: returns when the program has ended. */
-static void poll_loop(struct process *self) {
-	enum { WAKE, EXIT, INPUT, ERRORS, FD_COUNT };
-
-	while (!self->exited || group_has_grace(self)) {
-		/* poll ignores a negative descriptor. */
-		struct pollfd fds[FD_COUNT] = {
-			[WAKE] = { self->term_sent ? -1 : self->order->wake_fd, POLLIN, 0 },
-			[EXIT] = { self->exited ? -1 : self->exit_fd, POLLIN, 0 },
-			[INPUT] = { self->input_fd, POLLOUT, 0 },
-			[ERRORS] = { self->errors_fd, POLLIN, 0 },
-		};
-		if (poll(fds, FD_COUNT, wait_ms(self)) < 0 && errno != EINTR) {
-			/* The kernel has no memory for four descriptors: continue without
-			   them. */
-			signal_group(self, SIGKILL);
-			return;
-		}
-		if (fds[ERRORS].revents) {
-			(void)read_stderr_once(self);
-		}
-		if (fds[EXIT].revents) {
-			self->exited = true;
-		}
-		if (fds[INPUT].revents) {
-			write_stdin(self);
-		}
-		/* A program that ended on its own has ended in time. */
-		if (!self->exited || self->term_sent) {
-			escalate_kill(self);
-		}
-	}
-}
-
 /* The child has ended, or is about to: read its status and kill its group. */
-static void reap(struct process *self) {
+static void reap(struct postern__process *self) {
 	struct postern__process_result *result = self->result;
 	siginfo_t info;
 	int r;
@@ -486,11 +431,12 @@ static void reap(struct process *self) {
 	result->number = info.si_status;
 }
 
-void postern__process_run(const struct postern__process_order *order,
-		struct postern__process_result *out) {
-	struct process self = {
-		.order = order,
-		.result = out,
+bool postern__process_start(struct postern__process *self,
+		const struct postern__process_order *order,
+		struct postern__process_result *result) {
+	*self = (struct postern__process){
+		.order = *order,
+		.result = result,
 		.start_ms = now_ms(),
 		.exit_fd = -1,
 		.status_fd = -1,
@@ -501,18 +447,50 @@ void postern__process_run(const struct postern__process_order *order,
 		.child_output_fd = -1,
 		.child_errors_fd = -1,
 	};
+	result->number = 0;
+	result->step = NULL;
+	result->elapsed_ms = 0;
+	result->tail_len = 0;
+	if (is_kill_due(self, &result->end)) {
+		return false;
+	}
+	if (!spawn(self)) {
+		close_files(self);
+		return false;
+	}
+	return true;
+}
 
-	out->number = 0;
-	out->step = NULL;
-	out->elapsed_ms = 0;
-	out->tail_len = 0;
-	if (is_kill_due(&self, &out->end)) {
-		return;
+enum { EXIT, INPUT, ERRORS };
+
+void postern__process_poll(const struct postern__process *self,
+		struct pollfd *fds) {
+	/* poll ignores a negative descriptor. */
+	fds[EXIT] = (struct pollfd){ self->exited ? -1 : self->exit_fd, POLLIN, 0 };
+	fds[INPUT] = (struct pollfd){ self->input_fd, POLLOUT, 0 };
+	fds[ERRORS] = (struct pollfd){ self->errors_fd, POLLIN, 0 };
+}
+
+bool postern__process_step(struct postern__process *self,
+		const struct pollfd *fds) {
+	if (fds[ERRORS].revents) {
+		(void)read_stderr_once(self);
 	}
-	if (spawn(&self)) {
-		poll_loop(&self);
-		reap(&self);
+	if (fds[EXIT].revents) {
+		self->exited = true;
 	}
-	out->elapsed_ms = now_ms() - self.start_ms;
-	close_files(&self);
+	if (fds[INPUT].revents) {
+		write_stdin(self);
+	}
+	/* A program that ended on its own has ended in time. */
+	if (!self->exited || self->term_sent) {
+		escalate_kill(self);
+	}
+	if (!self->exited || group_has_grace(self)) {
+		return true;
+	}
+	reap(self);
+	self->result->elapsed_ms = now_ms() - self->start_ms;
+	close_files(self);
+	return false;
 }

@@ -3,15 +3,19 @@
 #define POSTERN_HANDLER_PROCESS_H
 
 /*
- * Runs one program to its end on the calling thread: in a clean environment,
- * with the body on stdin and stderr read, and with its process group killed
- * afterwards. The caller classifies its end.
+ * One program, from its start to its end: in a clean environment, with the body
+ * on stdin and stderr read, and with its process group killed afterwards. The
+ * steps are made by one thread (children.c), which polls the descriptors of all
+ * its programs; the caller classifies the end.
  */
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
+struct pollfd;
 struct postern_run;
 
 /* How much of the end of stderr is kept. More than a reason can hold. */
@@ -42,9 +46,8 @@ struct postern__process_order {
 	const void *input; /* for stdin */
 	size_t input_len;
 	const struct postern_run *run; /* deadline */
-	/* To end it early: set the word, then make the eventfd readable. */
+	/* To end it early: set the word, then make a step. */
 	atomic_int *cancel;
-	int wake_fd;
 };
 
 struct postern__process_result {
@@ -57,12 +60,53 @@ struct postern__process_result {
 	char tail[2 * POSTERN__PROCESS_TAIL_LEN_MAX];
 };
 
+/* The descriptors that a program waits for. */
+#define POSTERN__PROCESS_FD_COUNT 3
+
+struct postern__process {
+	struct postern__process_order order;
+	struct postern__process_result *result;
+	int64_t start_ms;
+	pid_t pid;
+	size_t input_pos;
+	bool exited;    /* but not reaped */
+	bool term_sent; /* SIGTERM was sent; result->end is the reason */
+	bool killed;
+	int64_t kill_at_ms;
+	/* The ends of this process; -1 when closed. */
+	int exit_fd;
+	int status_fd;
+	int input_fd;
+	int errors_fd;
+	/* The child's ends, until the fork. */
+	int child_status_fd;
+	int child_input_fd;
+	int child_output_fd;
+	int child_errors_fd;
+};
+
 /*
- * Run the program. Blocks until it has ended and is reaped; then its process
- * group is killed and nothing of it is left open here, even if a process that
- * left the group keeps the other end of a pipe.
+ * Start the program. What the order points to must stay valid until the end.
+ * False: it has ended already, result->end is why. The thread that calls this
+ * must live until the end, and make the other calls.
  */
-void postern__process_run(const struct postern__process_order *order,
-		struct postern__process_result *out);
+bool postern__process_start(struct postern__process *self,
+		const struct postern__process_order *order,
+		struct postern__process_result *result);
+
+/* What to poll, POSTERN__PROCESS_FD_COUNT of them, and for how long at most;
+   -1: no limit. */
+void postern__process_poll(const struct postern__process *self,
+		struct pollfd *fds);
+int postern__process_wait_ms(const struct postern__process *self);
+
+/*
+ * Continue after poll(), or after the cancel word was set. Returns false when
+ * the program has ended: it is reaped then, its process group is killed, and
+ * nothing of it is left open here, even if a process that left the group keeps
+ * the other end of a pipe.
+ */
+bool postern__process_step(struct postern__process *self,
+		const struct pollfd *fds);
 
 #endif

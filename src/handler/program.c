@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +20,47 @@
 
 #include "base/fail.h"
 #include "handler/kinds.h"
+
+/* As much of a script's first line as the kernel reads. */
+#define FIRST_LINE_LEN_MAX 255
+
+enum postern_outcome_kind postern__exec_outcome_of(int number) {
+	switch (number) {
+	case E2BIG: return POSTERN_RETRY;
+	case EAGAIN:
+	case EINTR:
+	case EIO:
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM: return POSTERN_SNOOZE;
+	default: return POSTERN_HOLD;
+	}
+}
+
+int postern__exec_interpreter(const char *program, char *out, size_t size) {
+	char line[FIRST_LINE_LEN_MAX + 1];
+	int fd = open(program, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	ssize_t len = fd >= 0 ? read(fd, line, sizeof line - 1) : -1;
+	if (fd >= 0) {
+		(void)close(fd); /* it was only read */
+	}
+	if (len < 2 || line[0] != '#' || line[1] != '!') {
+		return POSTERN_E_NOTFOUND;
+	}
+	line[len] = '\0';
+	const char *name = line + 2 + strspn(line + 2, " \t");
+	(void)snprintf(out, size, "%.*s", (int)strcspn(name, " \t\n"), name);
+	return POSTERN_OK;
+}
+
+static int fail_path(const char *path, int number,
+		struct postern_error *error) {
+	return postern__fail(error,
+			postern__exec_outcome_of(number) == POSTERN_SNOOZE
+					? POSTERN_E_UNAVAILABLE
+					: POSTERN_E_NOTFOUND,
+			"cannot run '%s': %s", path, strerror(number));
+}
 
 /* The directory that holds `path`, which is absolute. */
 static int check_directory(const char *path, struct postern_error *error) {
@@ -34,8 +76,7 @@ static int check_directory(const char *path, struct postern_error *error) {
 	memcpy(directory, path, len);
 	directory[len] = '\0';
 	if (stat(directory, &status) < 0) {
-		return postern__fail(error, POSTERN_E_NOTFOUND, "cannot run '%s': %s",
-				path, strerror(errno));
+		return fail_path(path, errno, error);
 	}
 	/* In a sticky directory, such as /tmp, only its owner can replace a
 	   file. */
@@ -58,8 +99,7 @@ int postern__exec_check(const char *program, struct postern_error *error) {
 	}
 	target = realpath(program, NULL);
 	if (!target || stat(target, &status) < 0) {
-		r = postern__fail(error, POSTERN_E_NOTFOUND, "cannot run '%s': %s",
-				program, strerror(errno));
+		r = fail_path(program, errno, error);
 		goto out;
 	}
 	r = check_directory(target, error);

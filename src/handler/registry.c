@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/fail.h"
 #include "base/option.h"
 #include "base/sized.h"
@@ -25,6 +24,9 @@ static const struct postern_handler_kind *const own_kinds[] = {
 	&postern__exec_kind,
 };
 #define OWN_COUNT (sizeof own_kinds / sizeof own_kinds[0])
+_Static_assert(POSTERN_HANDLER_KIND_NAME_LEN_MAX ==
+					   POSTERN__OPTION_NAME_LEN_MAX,
+		"a kind's name is one of an option, too");
 
 static const struct postern__sql_engine *const sql_engines[] = {
 	&postern__sql_engine_sqlite,
@@ -83,28 +85,10 @@ const struct postern_handler_kind *postern__kind_find(const char *name) {
 	return kind;
 }
 
-/* A name that needs no quotes in a configuration. */
-static bool is_name(const char *name) {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
-	static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-	size_t len =
-			name ? strnlen(name, POSTERN_HANDLER_KIND_NAME_LEN_MAX + 1) : 0;
-	return len > 0 && len <= POSTERN_HANDLER_KIND_NAME_LEN_MAX &&
-		   strchr(letters, name[0]) && strspn(name, all) == len;
-}
-
 static int fail_row(const struct postern_handler_kind *kind, const char *why,
 		struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_INVALID, "handler kind '%s': %s",
 			kind->name, why);
-}
-
-static int fail_option(const struct postern_handler_kind *kind,
-		const struct postern_option *option, const char *why,
-		struct postern_error *error) {
-	return postern__fail(error, POSTERN_E_INVALID,
-			"handler kind '%s': option '%s': %s", kind->name, option->name,
-			why);
 }
 
 static bool is_duration(int64_t ms) {
@@ -137,7 +121,7 @@ static const char *find_bad_default(const struct postern_handler_kind *kind) {
 
 static int check_row(const struct postern_handler_kind *kind,
 		struct postern_error *error) {
-	if (!is_name(kind->name)) {
+	if (!postern__option_is_name(kind->name)) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"the name of a handler kind must have 1 to %d lower-case "
 				"letters, digits and '_', the first a letter",
@@ -164,57 +148,18 @@ static int check_row(const struct postern_handler_kind *kind,
 	return bad ? fail_row(kind, bad, error) : POSTERN_OK;
 }
 
-static int check_option(const struct postern_handler_kind *kind, size_t index,
-		struct postern_error *error) {
-	const struct postern_option *option = &kind->options[index];
-	if (!is_name(option->name)) {
-		return fail_row(kind,
-				"the name of an option must have lower-case letters, digits "
-				"and '_'",
-				error);
-	}
-	for (size_t i = 0; i < index; i++) {
-		if (strcmp(kind->options[i].name, option->name) == 0) {
-			return fail_option(kind, option, "there are two", error);
-		}
-	}
-	if ((option->flags & POSTERN_OPTION_REQUIRED) && option->fallback) {
-		return fail_option(kind, option,
-				"a required option cannot have a fallback", error);
-	}
-	struct postern_error why;
-	return postern__option_row_check(option, kind->settings_size, &why)
-				   ? fail_option(kind, option, why.text, error)
-				   : POSTERN_OK;
-}
-
-/* Whether the fallbacks are values of their options. */
-static int check_fallbacks(const struct postern_handler_kind *kind,
-		struct postern_error *error) {
-	struct postern__arena arena;
-	struct postern_error why;
-	postern__arena_init(&arena);
-	void *settings = postern__arena_alloc(&arena, kind->settings_size);
-	int r = settings ? POSTERN_OK
-					 : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	for (size_t i = 0; r == POSTERN_OK && i < kind->option_count; i++) {
-		r = postern__option_set_fallbacks(&kind->options[i], 1, settings,
-				&arena, &why);
-		if (r != POSTERN_OK) {
-			(void)fail_option(kind, &kind->options[i], why.text, error);
-		}
-	}
-	postern__arena_finish(&arena);
-	return r;
-}
-
 static int check_kind(const struct postern_handler_kind *kind,
 		struct postern_error *error) {
+	struct postern_error why;
 	int r = check_row(kind, error);
-	for (size_t i = 0; r == POSTERN_OK && i < kind->option_count; i++) {
-		r = check_option(kind, i, error);
+	if (r != POSTERN_OK) {
+		return r;
 	}
-	return r == POSTERN_OK ? check_fallbacks(kind, error) : r;
+	r = postern__option_rows_check(kind->options, kind->option_count,
+			kind->settings_size, &why);
+	return r == POSTERN_E_INVALID ? fail_row(kind, why.text, error)
+		   : r != POSTERN_OK      ? postern__fail(error, r, "%s", why.text)
+								  : POSTERN_OK;
 }
 
 /* Mutex held. */

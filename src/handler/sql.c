@@ -99,17 +99,33 @@ static const char *statement_label(const struct sql_handler *self, size_t index,
 	return text;
 }
 
-/* Classify an error of SQLite as an outcome. */
-static enum progress classify_sqlite_error(const struct sql_handler *self,
-		size_t index, sqlite3 *db, int code, struct postern_outcome *outcome) {
-	char where[PLACE_LEN_MAX];
-	const char *text = sqlite3_errmsg(db);
+/* Prepare the text of a statement once more, and return SQLite's code. */
+static int prepare_afresh(sqlite3 *db, sqlite3_stmt *stmt) {
+	sqlite3_stmt *fresh = NULL;
+	int r = sqlite3_prepare_v2(db, sqlite3_sql(stmt), -1, &fresh, NULL);
+	(void)sqlite3_finalize(fresh);
+	return r;
+}
 
+/*
+ * Classify an error of SQLite as an outcome. SQLite has one code for a missing
+ * table and for a function that refuses its argument, so a statement that
+ * failed is prepared once more: if that fails, too, the statement fails
+ * whatever the message is, and the handler is at fault.
+ *
+ * stmt  the statement that failed; NULL: it could not be prepared.
+ */
+static enum progress classify_sqlite_error(const struct sql_handler *self,
+		size_t index, sqlite3 *db, int code, sqlite3_stmt *stmt,
+		struct postern_outcome *outcome) {
+	char where[PLACE_LEN_MAX];
+	char text[POSTERN_REASON_LEN_MAX];
+	/* The next call on the connection replaces the text. */
+	(void)snprintf(text, sizeof text, "%s", sqlite3_errmsg(db));
 	(void)statement_label(self, index, where);
 	switch (code & 0xff) {
 	case SQLITE_INTERRUPT: return CUT_SHORT;
 	case SQLITE_CONSTRAINT:
-	case SQLITE_SCHEMA:
 	case SQLITE_ABORT:
 		postern__outcome_setf(outcome, POSTERN_RETRY, "%s%s", where, text);
 		return ENDED;
@@ -128,8 +144,17 @@ static enum progress classify_sqlite_error(const struct sql_handler *self,
 		return ENDED;
 	default: break;
 	}
-	/* The same SQL would fail on this message in the same way. */
-	postern__outcome_setf(outcome, POSTERN_POISON, "%s%s", where, text);
+	int fresh = stmt ? prepare_afresh(db, stmt) : SQLITE_OK;
+	if (fresh != SQLITE_OK) {
+		return classify_sqlite_error(self, index, db, fresh, NULL, outcome);
+	}
+	enum postern_outcome_kind kind = POSTERN_HOLD;
+	if (stmt) {
+		/* The same SQL would fail on this message in the same way, unless the
+		   schema changed meanwhile. */
+		kind = (code & 0xff) == SQLITE_SCHEMA ? POSTERN_RETRY : POSTERN_POISON;
+	}
+	postern__outcome_setf(outcome, kind, "%s%s", where, text);
 	return ENDED;
 }
 
@@ -145,7 +170,7 @@ static bool read_params(const struct sql_handler *self,
 		if (i >= POSTERN__SQL_PARAM_COUNT || !name || name[0] != ':' ||
 				!postern__sql_param_find(name + 1, strlen(name + 1),
 						&statement->params[i])) {
-			postern__outcome_setf(outcome, POSTERN_POISON,
+			postern__outcome_setf(outcome, POSTERN_HOLD,
 					"%sunknown parameter '%s'",
 					statement_label(self, self->statement_count, where),
 					name ? name : "?");
@@ -168,7 +193,7 @@ static enum progress prepare_next(struct sql_handler *self, sqlite3 *db,
 				&statement.stmt, &rest);
 		if (r != SQLITE_OK) {
 			return classify_sqlite_error(self, self->statement_count, db, r,
-					outcome);
+					NULL, outcome);
 		}
 	}
 	if (!statement.stmt) {
@@ -177,7 +202,7 @@ static enum progress prepare_next(struct sql_handler *self, sqlite3 *db,
 	}
 	if (self->statement_count == POSTERN__SQL_STATEMENT_COUNT_MAX) {
 		/* Likewise: counted when the handler was created, but not by SQLite. */
-		postern__outcome_setf(outcome, POSTERN_POISON,
+		postern__outcome_setf(outcome, POSTERN_HOLD,
 				"the SQL has more than %d statements",
 				POSTERN__SQL_STATEMENT_COUNT_MAX);
 		(void)sqlite3_finalize(statement.stmt);
@@ -215,9 +240,9 @@ static enum progress run_statement(const struct sql_handler *self, size_t index,
 		do {
 			r = sqlite3_step(statement->stmt);
 		} while (r == SQLITE_ROW);
-		verdict = r == SQLITE_DONE
-						  ? GO_ON
-						  : classify_sqlite_error(self, index, db, r, outcome);
+		verdict = r == SQLITE_DONE ? GO_ON
+								   : classify_sqlite_error(self, index, db, r,
+											 statement->stmt, outcome);
 	}
 	(void)sqlite3_reset(statement->stmt); /* repeats the error of the step */
 	(void)sqlite3_clear_bindings(statement->stmt);

@@ -52,9 +52,8 @@ static int check(const struct postern_handler_setup *setup,
 	struct postern_error why;
 	int r = engine ? engine->check(text_of(setup), setup, &why) : POSTERN_OK;
 	if (r != POSTERN_OK) {
-		(void)postern__fail(error, r,
-				"sql: %.*s; deliveries are poisoned until %s", REASON_LEN_MAX,
-				why.text,
+		(void)postern__fail(error, r, "sql: %.*s; the handler is held until %s",
+				REASON_LEN_MAX, why.text,
 				r == POSTERN_E_NOTFOUND ? "the table exists" : "it is fixed");
 	}
 	return r;

@@ -28,6 +28,7 @@
 #include "base/buf.h"
 #include "base/container.h"
 #include "base/fail.h"
+#include "base/sqlstate.h"
 #include "handler/kinds.h"
 #include "handler/sql_params.h"
 #include "handler/sql_values.h"
@@ -156,42 +157,19 @@ static bool add_values(const struct statement *statement, struct values *out,
 	return true;
 }
 
-/* Errors of one class have the same first characters of the SQLSTATE. */
-static bool starts_with_any(const char *state, const char *const *heads) {
-	for (; *heads; heads++) {
-		if (strncmp(state, *heads, strlen(*heads)) == 0) {
-			return true;
-		}
-	}
-	return false;
-}
-
-/*
- * Whether the server failed, not the statement: then the delivery is snoozed,
- * and no attempt is counted. Not XX000, which functions raise about their
- * arguments, not 58P, a missing file, and not 53400, a limit that is set for
- * statements: they would repeat forever. Errors of a connection (08, 57P) are
- * about another one, of a foreign table or dblink, if this one works.
- */
-static bool is_server_error(const char *state, const PGconn *link) {
-	static const char *const broken[] = { "08", "57P", NULL };
-	static const char *const server_states[] = { "53", "580", "F0", "XX001",
-		"XX002", NULL };
-	if (!state) {
-		return true;
-	}
-	if (starts_with_any(state, broken)) {
-		return PQstatus(link) != CONNECTION_OK;
-	}
-	return starts_with_any(state, server_states) && strcmp(state, "53400") != 0;
-}
-
+/* Classify an error of the server as an outcome. The reason names the SQLSTATE,
+   which is what documentation and searches are about. */
 static void classify_sqlstate(const struct sql_handler *self, size_t index,
 		const PGconn *link, const PGresult *result,
 		struct postern_outcome *outcome) {
-	/* The same SQL would fail on this message in the same way. */
-	static const char *const hopeless[] = { "0A", "22", "25", "2D", "3B", "42",
-		NULL };
+	static const enum postern_outcome_kind kinds[] = {
+		[POSTERN__CAUSE_STORE] = POSTERN_SNOOZE,
+		[POSTERN__CAUSE_COLLISION] =
+				POSTERN_RETRY, /* the store runs it again */
+		[POSTERN__CAUSE_HANDLER] = POSTERN_HOLD,
+		[POSTERN__CAUSE_MESSAGE] = POSTERN_RETRY,
+		[POSTERN__CAUSE_MESSAGE_FOREVER] = POSTERN_POISON,
+	};
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const struct statement *statement = &self->statements[index];
@@ -199,23 +177,25 @@ static void classify_sqlstate(const struct sql_handler *self, size_t index,
 	if (self->statement_count > 1) {
 		(void)snprintf(where, sizeof where, "statement %zu: ", index + 1);
 	}
-	char mapped[POSTERN_REASON_LEN_MAX];
+	char mapped[POSTERN_REASON_LEN_MAX - 80]; /* the SQLSTATE comes last */
 	postern__sql_map_error(text ? text : PQerrorMessage(link),
 			statement->params, (size_t)statement->param_count, mapped,
 			sizeof mapped);
 	text = mapped;
-	if (is_server_error(state, link)) {
-		postern__outcome_unavailable(outcome, "%sstore unavailable: %s", where,
-				text);
+	enum postern__cause cause =
+			postern__sqlstate_cause(state, PQstatus(link) == CONNECTION_OK);
+	if (cause == POSTERN__CAUSE_STORE) {
+		postern__outcome_unavailable(outcome, "%sstore unavailable: %s%s%s%s",
+				where, text, state ? " (SQLSTATE " : "", state ? state : "",
+				state ? ")" : "");
 	} else if (strcmp(state, "57014") == 0) {
 		postern__outcome_setf(outcome, POSTERN_RETRY, "timed out");
 	} else if (strcmp(state, "22P02") == 0 && strstr(text, "type json")) {
 		postern__outcome_setf(outcome, POSTERN_POISON,
 				"the body is not valid JSON, which :body_json needs");
-	} else if (starts_with_any(state, hopeless)) {
-		postern__outcome_setf(outcome, POSTERN_POISON, "%s%s", where, text);
 	} else {
-		postern__outcome_setf(outcome, POSTERN_RETRY, "%s%s", where, text);
+		postern__outcome_setf(outcome, kinds[cause], "%s%s (SQLSTATE %s)",
+				where, text, state);
 	}
 }
 

@@ -6,6 +6,7 @@
 
 #include "runner/runner.h"
 
+#include "core/rate.h"
 #include "core/run.h"
 
 #include "base/point.h"
@@ -31,6 +32,9 @@ static int claim_batch(struct postern_runner *runner, bool pauses,
 	if (!r) {
 		postern__point("claimer.claiming");
 		r = postern__claim(box, box->options.batch_size, false, &count, error);
+	}
+	if (!r) {
+		r = postern__rates_reserve(box, error);
 	}
 	return r;
 }

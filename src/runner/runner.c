@@ -5,7 +5,8 @@
  *   writer       commits queued items, tests a store that failed
  *   claimer      claims due deliveries, reads which handlers are paused
  *                (claimer.c)
- *   workers      start runs; a handler that blocks blocks its worker only
+ *   workers      start runs; a handler that blocks blocks its worker only, and
+ *                more workers are added while handlers hang (workers.c)
  *   renewer      renews the node's lease and the processing lock; it does
  *                nothing else that could wait for the store (maintenance.c)
  *   maintenance  recovers leases, poisons orphans, cleans up (maintenance.c)
@@ -43,6 +44,7 @@
 #define LINGER_NS ((int64_t)2 * 1000 * 1000)
 #define LINGER_COUNT (POSTERN__COMMIT_ITEMS_MAX / 2)
 #define WORKERS_DEFAULT 4
+#define WORKERS_MAX_DEFAULT 256
 /* A fallback; but in a shared store it may be the only way to find deliveries
    that other nodes accepted. */
 #define POLLING_INTERVAL_MS_DEFAULT ((int64_t)30 * 1000)
@@ -200,30 +202,6 @@ static void *writer_loop(void *context) {
 	return NULL;
 }
 
-static int64_t worker_sleep_ms(const struct postern_box *box) {
-	int64_t left = box->transact_retry_at_ms - postern__box_now_ms(box);
-	return left > 0 ? left : -1;
-}
-
-static void *worker_loop(void *context) {
-	struct postern_runner *runner = context;
-	struct postern_box *box = runner->box;
-	(void)pthread_mutex_lock(&box->mutex);
-	while (!runner->stopping) {
-		if (!postern__run_ready(box)) {
-			postern__wait(&box->work, &box->mutex, worker_sleep_ms(box));
-			continue;
-		}
-		(void)pthread_mutex_unlock(&box->mutex);
-		size_t count;
-		postern__point("worker.running");
-		(void)postern__run_one(box, SIZE_MAX, &count);
-		(void)pthread_mutex_lock(&box->mutex);
-	}
-	(void)pthread_mutex_unlock(&box->mutex);
-	return NULL;
-}
-
 static void *watchdog_loop(void *context) {
 	struct postern_runner *runner = context;
 	int64_t next;
@@ -231,6 +209,8 @@ static void *watchdog_loop(void *context) {
 		next = postern__watchdog_step(runner->box);
 		int64_t end = postern__right_watch(runner->box);
 		next = end < next ? end : next;
+		int64_t grow = postern__workers_grow(runner);
+		next = grow < next ? grow : next;
 	} while (postern__watchdog_sleep(runner->box, next, &runner->stopping));
 	return NULL;
 }
@@ -249,6 +229,12 @@ static int set_runner_options(struct postern_runner *runner,
 	if (options->workers == 0) {
 		options->workers = WORKERS_DEFAULT;
 	}
+	if (options->workers_max == 0) {
+		options->workers_max = WORKERS_MAX_DEFAULT;
+	}
+	if (options->workers_max < options->workers) {
+		options->workers_max = options->workers;
+	}
 	if (options->polling_interval_ms == 0) {
 		options->polling_interval_ms = runner->box->store->ops->exclusive
 											   ? POLLING_INTERVAL_MS_DEFAULT
@@ -260,7 +246,7 @@ static int set_runner_options(struct postern_runner *runner,
 	if (options->cleanup_interval_ms == 0) {
 		options->cleanup_interval_ms = CLEANUP_INTERVAL_MS_DEFAULT;
 	}
-	if (options->workers > POSTERN_WORKER_COUNT_MAX ||
+	if (options->workers_max > POSTERN_WORKER_COUNT_MAX ||
 			options->cleanup_interval_ms < 0 ||
 			options->cleanup_interval_ms > POSTERN_DURATION_MS_MAX ||
 			options->polling_interval_ms < 0 ||
@@ -288,11 +274,11 @@ int postern_runner_create(struct postern_box *box,
 	runner->box = box;
 	r = set_runner_options(runner, options, error);
 	if (!r) {
-		runner->workers = calloc(runner->options.workers, sizeof(pthread_t));
-		if (!runner->workers || postern__wait_init(&runner->maintenance_wake) ||
-				postern__wait_init(&runner->renewer_wake)) {
-			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-		}
+		r = postern__workers_create(runner, error);
+	}
+	if (!r && (postern__wait_init(&runner->maintenance_wake) ||
+					  postern__wait_init(&runner->renewer_wake))) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	if (!r) {
 		r = postern__sources_add_staged(runner, error);
@@ -318,10 +304,8 @@ static int start_threads(struct postern_runner *runner,
 	postern__point("runner.starting");
 	int r = start_thread(&runner->writer, writer_loop, runner, error);
 	runner->writer_started = r == POSTERN_OK;
-	while (!r && runner->worker_count < runner->options.workers) {
-		r = start_thread(&runner->workers[runner->worker_count], worker_loop,
-				runner, error);
-		runner->worker_count += r == POSTERN_OK;
+	if (!r) {
+		r = postern__workers_start(runner, error);
 	}
 	if (!r) {
 		r = start_thread(&runner->watchdog, watchdog_loop, runner, error);
@@ -455,7 +439,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 }
 
 void postern_runner_stop(struct postern_runner *runner) {
-	if (!runner || (!runner->writer_started && runner->worker_count == 0)) {
+	if (!runner || !runner->writer_started) {
 		return;
 	}
 	struct postern_box *box = runner->box;
@@ -470,14 +454,11 @@ void postern_runner_stop(struct postern_runner *runner) {
 	(void)pthread_cond_broadcast(&runner->maintenance_wake);
 	(void)pthread_cond_broadcast(&runner->renewer_wake);
 	(void)pthread_mutex_unlock(&box->mutex);
-	while (runner->worker_count > 0) {
-		runner->worker_count--;
-		(void)pthread_join(runner->workers[runner->worker_count], NULL);
-	}
 	if (runner->watchdog_started) {
 		(void)pthread_join(runner->watchdog, NULL);
 		runner->watchdog_started = false;
 	}
+	postern__workers_stop(runner);
 	if (runner->claimer_started) {
 		(void)pthread_join(runner->claimer, NULL);
 		runner->claimer_started = false;
@@ -548,23 +529,32 @@ static size_t count_stuck(const struct postern_box *box) {
 	return count;
 }
 
-int postern_runner_health(struct postern_runner *runner,
+int postern_runner_ready(struct postern_runner *runner,
 		struct postern_error *error) {
 	struct postern_box *box = runner->box;
 	(void)pthread_mutex_lock(&box->mutex);
-	size_t lost = box->lost_slots;
 	bool held = writer_is_held(box);
-	lost += count_stuck(box);
 	bool failing = box->store_failing || runner->store_unavailable;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (failing) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE, "store unavailable");
 	}
-	if (held) {
-		return postern__fail(error, POSTERN_E_TIMEOUT,
-				"a transactional handler overran its timeout and holds the "
-				"store's writer");
+	return held ? postern__fail(error, POSTERN_E_TIMEOUT,
+						  "a transactional handler overran its timeout and "
+						  "holds the store's writer")
+				: POSTERN_OK;
+}
+
+int postern_runner_health(struct postern_runner *runner,
+		struct postern_error *error) {
+	struct postern_box *box = runner->box;
+	int r = postern_runner_ready(runner, error);
+	if (r) {
+		return r;
 	}
+	(void)pthread_mutex_lock(&box->mutex);
+	size_t lost = box->lost_slots + count_stuck(box);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (lost > 0) {
 		return postern__fail(error, POSTERN_E_TIMEOUT,
 				"%zu handler%s lease and still run%s", lost,

@@ -15,8 +15,8 @@ struct postern_runner {
 	struct postern_runner_options options;
 	pthread_t writer;
 	pthread_t watchdog;
-	pthread_t *workers;
-	size_t worker_count; /* started */
+	struct postern__worker *workers; /* workers_max of them */
+	size_t worker_count;             /* alive; with the mutex */
 	bool writer_started;
 	bool watchdog_started;
 	pthread_t claimer;
@@ -61,6 +61,18 @@ struct postern_runner {
  */
 void postern__runner_store_result(struct postern_runner *runner, int code,
 		const struct postern_error *error);
+
+/* workers.c: the threads that start runs. */
+struct postern__worker;
+int postern__workers_create(struct postern_runner *runner,
+		struct postern_error *error);
+int postern__workers_start(struct postern_runner *runner,
+		struct postern_error *error);
+/* Add workers if handlers wait for one; by the watchdog. Returns when to call
+   again, POSTERN__NEVER unless handlers wait. */
+int64_t postern__workers_grow(struct postern_runner *runner);
+/* Join all of them, after `stopping` was set. */
+void postern__workers_stop(struct postern_runner *runner);
 
 /* claimer.c: the thread that claims. */
 void *postern__claimer_loop(void *context);

@@ -8,6 +8,8 @@
 #include <postern/source.h>
 
 #include "base/fail.h"
+#include "base/sized.h"
+#include "core/metrics.h"
 #include "runner/runner.h"
 #include "source/kinds.h"
 #include "source/sink.h"
@@ -15,6 +17,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+static int copy_options(const struct postern_source_options *given,
+		struct postern_source_options *out, struct postern_error *error) {
+	*out = (struct postern_source_options){ .size = sizeof(*out) };
+	return given ? postern__sized_copy(out, sizeof(*out), given,
+						   "source options", error)
+				 : POSTERN_OK;
+}
 
 static int check_source(const struct postern_runner *runner,
 		const struct postern_source_options *options,
@@ -42,10 +52,14 @@ static int check_source(const struct postern_runner *runner,
 }
 
 int postern_runner_add_source_taking(struct postern_runner *runner,
-		const struct postern_source_options *options,
+		const struct postern_source_options *given,
 		struct postern_source *source, struct postern_error *error) {
 	struct postern_sink **sinks = NULL;
-	int r = check_source(runner, options, source, error);
+	struct postern_source_options options;
+	int r = copy_options(given, &options, error);
+	if (!r) {
+		r = check_source(runner, &options, source, error);
+	}
 	if (!r) {
 		sinks = realloc(runner->sinks,
 				(runner->sink_count + 1) * sizeof(struct postern_sink *));
@@ -62,7 +76,7 @@ int postern_runner_add_source_taking(struct postern_runner *runner,
 		.box = runner->box,
 		.retry_delay_ms = runner->options.restart_delay_ms,
 	};
-	r = postern__sink_create(&context, options, source,
+	r = postern__sink_create(&context, &options, source,
 			&runner->sinks[runner->sink_count], error);
 	runner->sink_count += r == POSTERN_OK;
 	return r;
@@ -112,9 +126,15 @@ void postern__sources_store_notified(struct postern_runner *runner) {
 	}
 }
 
+static size_t read_sources(void *context, struct postern_source_state *out,
+		size_t max) {
+	return postern_runner_sources(context, out, sizeof(*out), max);
+}
+
 int postern__sources_start(struct postern_runner *runner,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
+	postern__sources_announce(runner->box, read_sources, runner);
 	for (size_t i = 0; !r && i < runner->sink_count; i++) {
 		r = postern__sink_start(runner->sinks[i], error);
 	}
@@ -143,6 +163,7 @@ void postern__sources_end(struct postern_runner *runner) {
 }
 
 void postern__sources_destroy(struct postern_runner *runner) {
+	postern__sources_withdraw(runner->box, runner);
 	for (size_t i = 0; i < runner->sink_count; i++) {
 		postern__sink_destroy(runner->sinks[i]);
 	}
@@ -150,9 +171,12 @@ void postern__sources_destroy(struct postern_runner *runner) {
 }
 
 size_t postern_runner_sources(struct postern_runner *runner,
-		struct postern_source_state *out, size_t max) {
+		struct postern_source_state *out, size_t size, size_t max) {
 	for (size_t i = 0; i < runner->sink_count && i < max; i++) {
-		postern__sink_state(runner->sinks[i], &out[i]);
+		struct postern_source_state state;
+		postern__sink_state(runner->sinks[i], &state);
+		postern__sized_fill((char *)out + i * size, size, &state,
+				sizeof(state));
 	}
 	return runner->sink_count;
 }

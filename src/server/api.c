@@ -34,6 +34,8 @@ enum route_flags {
 	QUICK = 1,
 	/* The body is a message, not JSON. */
 	MESSAGE = 2,
+	/* QUICK only without a query. */
+	PLAIN = 4,
 };
 
 /* clang-format off */
@@ -60,8 +62,9 @@ static const struct route {
 	{ "POST", "/v1/handlers/{}/pause", postern__route_pause, 0 },
 	{ "POST", "/v1/handlers/{}/resume", postern__route_resume, 0 },
 	{ "POST", "/v1/cleanup", postern__route_cleanup, 0 },
-	{ "GET", "/healthz", postern__route_health, QUICK },
+	{ "GET", "/healthz", postern__route_health, QUICK | PLAIN },
 	{ "GET", "/readyz", postern__route_ready, QUICK },
+	{ "GET", "/metrics", postern__route_metrics, 0 },
 };
 /* clang-format on */
 
@@ -341,8 +344,10 @@ size_t postern__api_body_len_max(const struct postern__api *api,
 	return len_max < POSTERN_BODY_LEN_MAX ? len_max : POSTERN_BODY_LEN_MAX;
 }
 
-bool postern__api_is_quick(const char *method, const char *path) {
-	return flags_of(method, path) & QUICK;
+bool postern__api_is_quick(const char *method, const char *path,
+		const char *query) {
+	unsigned flags = flags_of(method, path);
+	return (flags & QUICK) && !((flags & PLAIN) && query);
 }
 
 const char *postern__request_header(const struct postern__request *request,

@@ -169,8 +169,10 @@ size_t postern__api_body_len_max(const struct postern__api *api,
 		const struct postern__request *request);
 
 /* Whether postern__api_begin() handles this request without waiting for the
-   store; other requests need a thread that may wait. */
-bool postern__api_is_quick(const char *method, const char *path);
+   store; other requests need a thread that may wait. query: NULL if there is
+   none. */
+bool postern__api_is_quick(const char *method, const char *path,
+		const char *query);
 
 /*
  * Whether a request's header of this name is stored with the message. Not for

@@ -493,6 +493,7 @@ void postern__route_cleanup(struct postern__call *call) {
 	}
 	for (size_t i = 0; i < call->store_count; i++) {
 		cleaned.parts[i].store = call->stores[i];
+		cleaned.results[i].size = sizeof cleaned.results[i];
 		clean_store(call, &cleaned.parts[i], &cleaned.results[i]);
 	}
 	write_cleaned(call, &cleaned);

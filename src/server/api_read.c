@@ -237,7 +237,7 @@ static void write_body(struct postern__buf *buf,
 
 static void write_message(struct postern__buf *buf, const char *store,
 		const struct postern_detail *detail) {
-	const struct postern_message *message = &detail->message;
+	const struct postern_message *message = detail->message;
 
 	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_int(buf, "seq", detail->seq);
@@ -321,7 +321,7 @@ static void write_detail(struct postern__call *call, const char *store,
 	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
 	write_message(buf, store, detail);
-	write_body(buf, &detail->message, room_left);
+	write_body(buf, detail->message, room_left);
 	postern__json_pair_uint(buf, "duplicates", detail->duplicate_count);
 	postern__write_time(buf, "duplicate_at", detail->duplicate_at_ms);
 	write_conflicts(buf, detail);
@@ -500,8 +500,8 @@ void postern__route_body(struct postern__call *call) {
 		return;
 	}
 	call->response->content_type = "application/octet-stream";
-	postern__buf_append(&call->response->body, detail->message.body,
-			detail->message.body_len);
+	postern__buf_append(&call->response->body, detail->message->body,
+			detail->message->body_len);
 	postern_detail_destroy(detail);
 	list_response(call);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The routes that count, and the health routes.
+ * The routes that count.
  */
 
 #include <inttypes.h>
@@ -231,21 +231,21 @@ static void write_source(struct postern__buf *buf, const char *store,
 	postern__json_close(buf, '}');
 }
 
-/* Write the sources of this process; others have their own. */
-static void write_sources(const struct postern__call *call, const char *name) {
+void postern__write_sources(const struct postern__call *call,
+		const char *name) {
 	struct postern__buf *buf = &call->response->body;
 	postern__json_key(buf, name);
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < call->store_count; i++) {
 		struct postern_runner *runner = call->stores[i]->runner;
-		size_t count = runner ? postern_runner_sources(runner, NULL, 0) : 0;
+		size_t count = runner ? postern_runner_sources(runner, NULL, 0, 0) : 0;
 		struct postern_source_state *states = calloc(count + 1, sizeof *states);
 		if (!states) {
 			buf->failed = POSTERN_E_NOMEM;
 			break;
 		}
 		if (runner) {
-			(void)postern_runner_sources(runner, states, count);
+			(void)postern_runner_sources(runner, states, sizeof *states, count);
 		}
 		for (size_t n = 0; n < count; n++) {
 			write_source(buf, call->stores[i]->name, &states[n]);
@@ -342,7 +342,7 @@ static void answer_counts(struct postern__call *call, const struct kind *kind) {
 		write_list(call, "channels", &counts, &channels);
 		write_list(call, "handlers", &counts, &handlers);
 		write_list(call, "nodes", &counts, &nodes);
-		write_sources(call, "sources");
+		postern__write_sources(call, "sources");
 		write_warnings(call, &counts);
 	}
 	postern__json_close(&call->response->body, '}');
@@ -371,36 +371,7 @@ void postern__route_sources(struct postern__call *call) {
 		return;
 	}
 	postern__json_open(&call->response->body, '{');
-	write_sources(call, "items");
+	postern__write_sources(call, "items");
 	postern__json_close(&call->response->body, '}');
-	stats_response(call);
-}
-
-void postern__route_health(struct postern__call *call) {
-	postern__buf_append_text(&call->response->body, "{\"status\":\"ok\"}");
-	stats_response(call);
-}
-
-void postern__route_ready(struct postern__call *call) {
-	const struct postern__api *api = call->api;
-	struct postern_error error;
-
-	if (api->is_draining && api->is_draining(api->is_draining_context)) {
-		(void)postern__fail(&error, POSTERN_E_UNAVAILABLE,
-				"the server is stopping");
-		postern__call_fail(call, &error);
-		return;
-	}
-	for (size_t i = 0; i < call->store_count; i++) {
-		const struct postern__open_store *store = call->stores[i];
-		int r = store->runner ? postern_runner_health(store->runner, &error)
-							  : postern__fail(&error, POSTERN_E_UNAVAILABLE,
-										"no runner is running");
-		if (r != POSTERN_OK) {
-			postern__call_fail_in(call, store, &error);
-			return;
-		}
-	}
-	postern__buf_append_text(&call->response->body, "{\"status\":\"ready\"}");
 	stats_response(call);
 }

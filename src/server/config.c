@@ -186,6 +186,25 @@ static int find_base(struct postern__config *config,
 				   : r;
 }
 
+/* What is unhealthy is degraded before that. */
+static void check_health(struct postern__config *config) {
+	const struct postern__config_values *values = &config->values;
+	const char *nearer = postern__config_nearer(values,
+			"health.unhealthy_after", "health.degraded_after");
+	char degraded[POSTERN__DURATION_TEXT_MAX];
+	char unhealthy[POSTERN__DURATION_TEXT_MAX];
+	if (!nearer || values->health_unhealthy_ms == 0 ||
+			values->health_degraded_ms <= values->health_unhealthy_ms) {
+		return;
+	}
+	postern__duration_format(values->health_degraded_ms, degraded);
+	postern__duration_format(values->health_unhealthy_ms, unhealthy);
+	postern__config_mistake(config, values, nearer,
+			"health.unhealthy_after (%s) must not be less than "
+			"health.degraded_after (%s)",
+			unhealthy, degraded);
+}
+
 /* Everything but finding the text; `text` is NULL without a file. */
 static int read_text(struct postern__config *config, const char *text,
 		size_t len, const struct postern__config_input *input,
@@ -208,6 +227,7 @@ static int read_text(struct postern__config *config, const char *text,
 	warn_of_variables(config);
 	read_flags(config, input);
 	postern__config_timeout_check(config, &config->values, NULL);
+	check_health(config);
 	postern__config_stores_read(config, parts.nodes[POSTERN__PART_STORES]);
 	if (parts.nodes[POSTERN__PART_CHANNELS]) {
 		postern__config_channels_read(config,

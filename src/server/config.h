@@ -118,10 +118,14 @@ struct postern__config_values {
 	/* Options of the process: global only. */
 	const char *listen; /* "unix:PATH"; NULL: none */
 	int64_t shutdown_grace_ms;
+	bool metrics;
+	int64_t health_degraded_ms; /* 0: none */
+	int64_t health_unhealthy_ms;
 
 	/* Options of a store. */
 	const char *store; /* its URL; may hold secrets: redact it */
 	uint32_t workers;
+	uint32_t max_workers;
 	int64_t polling_interval_ms;
 	int64_t restart_delay_ms;
 	uint32_t batch_size;
@@ -153,6 +157,10 @@ struct postern__config_values {
 	uint32_t concurrency; /* 0: none */
 	uint32_t commit_batch;
 	int on_poisoned_duplicate; /* enum postern_poisoned_duplicate */
+	int on_broken;             /* enum postern_on_broken */
+	uint32_t break_after;      /* 0: never */
+	const char *rate;          /* NULL: none */
+	uint32_t burst;            /* 0: none */
 
 	/* Options of a channel. */
 	uint64_t max_message_size;

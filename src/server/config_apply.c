@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "core/box.h"
 #include "core/maintenance.h"
 #include "handler/kinds.h"
@@ -97,6 +98,7 @@ void postern__config_runner_options(const struct postern__config_store *store,
 	*out = (struct postern_runner_options){
 		.size = sizeof *out,
 		.workers = values->workers,
+		.workers_max = values->max_workers,
 		.restart_delay_ms = values->restart_delay_ms,
 		.cleanup_interval_ms = values->cleanup_interval_ms,
 	};
@@ -120,6 +122,14 @@ static void fill_policy(const struct postern__config_values *values,
 	out->commit_batch = values->commit_batch;
 	out->on_poisoned_duplicate =
 			(enum postern_poisoned_duplicate)values->on_poisoned_duplicate;
+	out->on_broken = (enum postern_on_broken)values->on_broken;
+	out->break_after = values->break_after;
+	if (values->rate) {
+		/* It was validated when it was read. */
+		(void)postern__rate_parse(values->rate, POSTERN_RATE_COUNT_MAX,
+				&out->rate_count, &out->rate_period_ms, NULL);
+	}
+	out->rate_burst = values->burst;
 }
 
 static int fail_at(const struct postern__config *config, int code,

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "server/config.h"
 #include "server/socket.h"
 #include "store/store.h"
@@ -59,17 +60,27 @@ static int check_listen(const char *text, struct postern_error *error) {
 	return postern__socket_path_check(text + len, error);
 }
 
+static int check_rate(const char *text, struct postern_error *error) {
+	uint32_t count;
+	int64_t period_ms;
+	return postern__rate_parse(text, POSTERN_RATE_COUNT_MAX, &count, &period_ms,
+			error);
+}
+
 /* clang-format off */
 static const struct postern_option options[] = {
 	/* The process. */
 	{ "store", TEXT, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench", "URL", postern__store_url_check },
 	{ "listen", TEXT, AT(listen), ROOT, NONE, 0, 0, NULL, "none", "additional address for HTTP: unix:PATH", "unix:PATH", check_listen },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only", NULL, NULL },
-	{ "metrics", SWITCH, NOWHERE, ROOT, LATER, 0, 0, NULL, "on", "serve /metrics", NULL, NULL },
+	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics, in the format of Prometheus", NULL, NULL },
+	{ "health.degraded_after", DURATION, AT(health_degraded_ms), ROOT, NONE, 1, MS_MAX, NULL, "2m", "/healthz?verbose: degraded if work is due and no run ends for so long", NULL, NULL },
+	{ "health.unhealthy_after", DURATION, AT(health_unhealthy_ms), ROOT, NONE, 1, MS_MAX, NULL, "5m", "the same for unhealthy", NULL, NULL },
 	{ "shutdown_grace", DURATION, AT(shutdown_grace_ms), ROOT, 0, 0, MS_MAX, NULL, "30s", "how long running handlers may finish at a stop", NULL, NULL },
 
 	/* The box and its runner. */
 	{ "workers", COUNT, AT(workers), ROOT | STORES, 0, 1, POSTERN_WORKER_COUNT_MAX, NULL, "4", "threads that run handlers, for each store", NULL, NULL },
+	{ "max_workers", COUNT, AT(max_workers), ROOT | STORES, 0, 1, POSTERN_WORKER_COUNT_MAX, NULL, "256", "the most of these threads, while handlers hang", NULL, NULL },
 	{ "polling_interval", DURATION, AT(polling_interval_ms), BOX, 0, 1, MS_MAX, NULL, "30s", "how often to poll for due work", NULL, NULL },
 	{ "restart_delay", DURATION, AT(restart_delay_ms), BOX, 0, 1, MS_MAX, NULL, "5s", "pause after an internal error", NULL, NULL },
 	{ "batch_size", COUNT, AT(batch_size), BOX, 0, 1, POSTERN_ACCEPT_BATCH_MAX, NULL, "100", "deliveries per claim", NULL, NULL },
@@ -102,7 +113,10 @@ static const struct postern_option options[] = {
 	{ "commit_batch", COUNT, AT(commit_batch), POLICY, 0, 1, POSTERN_COMMIT_BATCH_MAX, NULL, "1", "deliveries of a sql handler per commit", NULL, NULL },
 	{ "max_crashes", COUNT, AT(max_crashes), POLICY, 0, 1, POSTERN_ATTEMPTS_MAX, NULL, "3", "crashes of the process before a delivery is poisoned", NULL, NULL },
 	{ "on_poisoned_duplicate", CHOICE, AT(on_poisoned_duplicate), POLICY, 0, 0, 0, "ignore|retry", "ignore", "what a duplicate does to a poisoned delivery", NULL, NULL },
-	{ "rate", TEXT, NOWHERE, POLICY, LATER, 0, 0, NULL, "none", "attempts per time", NULL, NULL },
+	{ "on_broken", CHOICE, AT(on_broken), POLICY, 0, 0, 0, "hold|count", "hold", "a handler that is at fault itself: hold it and probe, or count a failure", NULL, NULL },
+	{ "break_after", COUNT, AT(break_after), POLICY, NONE, 1, POSTERN_BREAK_AFTER_MAX, NULL, "20", "failures in a row of different messages before a handler is held", NULL, NULL },
+	{ "rate", TEXT, AT(rate), POLICY, NONE, 0, 0, NULL, "none", "attempts of one handler that start in a second, minute or hour, on all nodes together: 100/s, 10/m, 5/h", "N/s", check_rate },
+	{ "burst", COUNT, AT(burst), POLICY, NONE, 1, POSTERN_RATE_COUNT_MAX, NULL, "none", "the most of these attempts at once (none: as many as rate allows)", NULL, NULL },
 
 	/* A channel. */
 	{ "max_message_size", SIZE, AT(max_message_size), BOX | CHANNEL, 0, 1, POSTERN_BODY_LEN_MAX, NULL, "1MiB", "longest body that is accepted", NULL, NULL },

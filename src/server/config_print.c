@@ -65,7 +65,7 @@ static void put_scalar(struct postern__buf *out, const char *text) {
 								".:+-%@";
 	size_t len = strlen(text);
 	if (len > 0 && strspn(text, plain) == len && !strchr(".:+-%@", *text) &&
-			text[len - 1] != ':') {
+			text[len - 1] != ':' && strcmp(text, "null") != 0) {
 		postern__buf_append_text(out, text);
 		return;
 	}
@@ -334,16 +334,27 @@ static void print_stores(struct printer *self) {
 	close_one(self, ']');
 }
 
-/* As it is written, and what may be a secret redacted. */
-static void print_setting(const struct printer *self, const char *name,
-		const char *value) {
-	char text[POSTERN__REDACT_TEXT_MAX];
-	postern__redact(value, text, sizeof text);
-	if (self->json) {
-		postern__json_pair_text(self->out, name, text);
+/* An option of a source as it is written, as far as it is shown. */
+static void print_setting(const struct printer *self,
+		const struct postern_option *option, const char *value) {
+	char redacted[POSTERN__REDACT_TEXT_MAX];
+	const char *text = value;
+	if (option->flags & POSTERN_OPTION_HIDDEN) {
+		if (!self->json) {
+			postern__buf_printf(self->out, "%*s# %s: is not shown\n",
+					self->indent, "", option->name);
+		}
 		return;
 	}
-	postern__buf_printf(self->out, "%*s%s: ", self->indent, "", name);
+	if (option->flags & POSTERN_OPTION_SECRET) {
+		postern__redact(value, redacted, sizeof redacted);
+		text = redacted;
+	}
+	if (self->json) {
+		postern__json_pair_text(self->out, option->name, text);
+		return;
+	}
+	postern__buf_printf(self->out, "%*s%s: ", self->indent, "", option->name);
 	put_scalar(self->out, text);
 	postern__buf_append_char(self->out, '\n');
 }
@@ -364,7 +375,8 @@ static void print_source(struct printer *self,
 	}
 	self->indent += 2;
 	for (size_t i = 0; i < source->setting_count; i++) {
-		print_setting(self, source->settings[i].name,
+		print_setting(self,
+				postern__source_option(source->kind, source->settings[i].name),
 				source->settings[i].value);
 	}
 	close_one(self, '}');

@@ -59,6 +59,16 @@ static const char *read_setting(struct postern__config *config,
 	return text;
 }
 
+/* Report what is wrong with one option, or with all of them. */
+static void report(struct postern__config *config,
+		const struct postern__yaml_node *node, int r,
+		const struct postern_error *error) {
+	if (r != POSTERN_OK) {
+		postern__mistakes_add_error(&config->mistakes, &node->place, NULL,
+				error);
+	}
+}
+
 /* The options as they are written. */
 static void read_settings(struct postern__config *config,
 		const struct postern__yaml_node *node,
@@ -71,15 +81,26 @@ static void read_settings(struct postern__config *config,
 		config->mistakes.no_memory = true;
 		return;
 	}
+	struct postern_error error;
 	source->settings = settings;
 	const struct postern__yaml_node *entry = alone ? node : node->first;
 	for (; source->setting_count < count; entry = entry->next) {
 		const char *name = alone ? source->kind->options[0].name : entry->key;
-		settings[source->setting_count++] = (struct postern_source_setting){
+		struct postern_source_setting *setting =
+				&settings[source->setting_count++];
+		*setting = (struct postern_source_setting){
 			.name = name,
 			.value = read_setting(config, entry, source->kind, name),
 		};
+		int r = setting->value ? postern__source_setting_check(source->kind,
+										 setting, &error)
+							   : POSTERN_OK;
+		report(config, entry, r, &error);
 	}
+	report(config, node,
+			postern__source_required_check(source->kind, settings, count,
+					&error),
+			&error);
 }
 
 /* Create it once, to have its options validated. */
@@ -92,10 +113,8 @@ static void check_settings(struct postern__config *config,
 			source->setting_count, &created, &error);
 	if (r == POSTERN_OK) {
 		created->ops->destroy(created);
-	} else {
-		postern__mistakes_add_error(&config->mistakes, &node->place, NULL,
-				&error);
 	}
+	report(config, node, r, &error);
 }
 
 static void read_kind(struct postern__config *config,

@@ -368,7 +368,8 @@ static bool dispatch(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
 	exchange->request.body = postern__buf_text(&exchange->body);
 	exchange->request.body_len = exchange->body.len;
-	if (postern__api_is_quick(exchange->request.method, exchange->path)) {
+	if (postern__api_is_quick(exchange->request.method, exchange->path,
+				exchange->query)) {
 		return postern__api_begin(http->options.api, &exchange->request,
 				&exchange->response, response_complete, exchange);
 	}

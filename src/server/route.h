@@ -55,6 +55,7 @@ postern__route postern__route_resume;
 postern__route postern__route_cleanup;
 postern__route postern__route_health;
 postern__route postern__route_ready;
+postern__route postern__route_metrics;
 
 /* Respond with an error of the library; its code decides the status. */
 void postern__call_fail(struct postern__call *call,
@@ -105,6 +106,9 @@ void postern__response_open_problem(struct postern__response *response,
 /* name is static, value is copied and cut. */
 void postern__response_header(struct postern__response *response,
 		const char *name, const char *value);
+
+/* Write the sources of this process under this name; others have their own. */
+void postern__write_sources(const struct postern__call *call, const char *name);
 
 /* A time; null for 0, which means none. */
 void postern__write_time(struct postern__buf *buf, const char *name,

@@ -36,6 +36,11 @@ void postern__line_reader_reset(struct postern__line_reader *reader) {
 	};
 }
 
+uint64_t postern__line_reader_position(
+		const struct postern__line_reader *reader) {
+	return reader->offset + (reader->input.len - reader->begin);
+}
+
 static bool is_blank(const char *text, size_t len) {
 	for (size_t i = 0; i < len; i++) {
 		if (!memchr(" \t\r", text[i], 3)) {

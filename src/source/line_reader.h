@@ -38,6 +38,10 @@ void postern__line_reader_finish(struct postern__line_reader *reader);
 /* Begin another file. */
 void postern__line_reader_reset(struct postern__line_reader *reader);
 
+/* How much of the input was read, also of a line that has not ended. */
+uint64_t postern__line_reader_position(
+		const struct postern__line_reader *reader);
+
 /* Read once; *len_out is 0 at the end, and negative if there is nothing to read
    yet (EAGAIN, EINTR). */
 int postern__line_reader_read(struct postern__line_reader *reader, int fd,

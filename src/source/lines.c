@@ -12,8 +12,10 @@
  *
  * With `follow` a file is read on as it grows; when it is replaced or
  * truncated, as log files are, the new one is read from its beginning, once
- * every line of the old one is accepted. A named pipe is kept open between its
- * writers. Standard input ends when it ends.
+ * every line of the old one is accepted. That one is read to its end when its
+ * replacement was seen, because a line may have been written in between. A
+ * named pipe is kept open between its writers. Standard input ends when it
+ * ends, also if it is a file.
  *
  * The tag of a message is the number of its line. A line is done if it is
  * blank, cannot be accepted, or is completed; the lag is the number of bytes
@@ -79,6 +81,7 @@ struct lines {
 	enum input_kind input;
 	dev_t device;
 	ino_t inode;
+	bool replaced; /* the path names another file */
 	bool at_end;   /* of what is there now */
 	bool finished; /* no more will come */
 	struct postern__line_reader reader;
@@ -167,6 +170,7 @@ static bool send_line(struct lines *self, uint64_t number) {
 		postern_sink_reject(self->sink, number, error.text);
 		line_done(self, number);
 	} else {
+		message.transport = "lines";
 		taken = postern_sink_accept(self->sink, NULL, &message, number);
 	}
 	if (!taken) {
@@ -261,6 +265,7 @@ static void reset_input(struct lines *self) {
 	postern__line_reader_reset(&self->reader);
 	postern_prefix_reset(self->prefix, 1);
 	self->done_offset = 0;
+	self->replaced = false;
 	self->at_end = false;
 	self->finished = false;
 }
@@ -280,36 +285,42 @@ static void open_input(struct lines *self) {
 		close_input(self);
 		return;
 	}
-	self->input = S_ISREG(status.st_mode) ? INPUT_FILE
-				  : pipe                  ? INPUT_PIPE
-										  : INPUT_STREAM;
+	if (S_ISDIR(status.st_mode)) {
+		report_input(self, "open", strerror(EISDIR));
+		close_input(self);
+		return;
+	}
+	bool file = S_ISREG(status.st_mode) && !standard;
+	self->input = file ? INPUT_FILE : pipe ? INPUT_PIPE : INPUT_STREAM;
 	self->device = status.st_dev;
 	self->inode = status.st_ino;
 	reset_input(self);
 	postern_sink_connected(self->sink);
 }
 
-/* Whether the path names another file by now, or this one was truncated. */
+static bool was_truncated(struct lines *self) {
+	struct stat status;
+	return fstat(self->fd, &status) == 0 &&
+		   (uint64_t)status.st_size <
+				   postern__line_reader_position(&self->reader);
+}
+
 static bool was_replaced(struct lines *self) {
 	struct stat status;
-	if (fstat(self->fd, &status) == 0 &&
-			(uint64_t)status.st_size < self->reader.offset) {
-		return true;
-	}
 	return stat(self->path, &status) == 0 &&
 		   (status.st_dev != self->device || status.st_ino != self->inode);
 }
 
 /* Nothing is there to be read now. */
 static void end_reached(struct lines *self) {
-	bool follows = self->follow && self->input == INPUT_FILE;
+	bool follows = self->follow && self->input == INPUT_FILE && !self->replaced;
 	if (!follows && !self->reader.end) {
 		self->reader.end = true; /* what remains is a line */
 		return;
 	}
 	self->at_end = true;
 	self->finished = !follows;
-	if (self->finished) {
+	if (self->finished && !self->replaced) {
 		postern_sink_disconnected(self->sink, NULL);
 	}
 }
@@ -387,18 +398,30 @@ static void wait_for_input(struct lines *self) {
 			(int)(ms < IDLE_MS ? ms : IDLE_MS));
 }
 
+/* At the end of a file that is followed: look for another one. Returns whether
+   there is something to read. */
+static bool look_for_next(struct lines *self) {
+	bool follows = self->fd >= 0 && self->input == INPUT_FILE && self->follow;
+	if (!follows || !self->at_end || self->stopping || !all_done(self)) {
+		return false;
+	}
+	if (self->finished || was_truncated(self)) {
+		close_input(self);
+		return true;
+	}
+	self->replaced = was_replaced(self);
+	return self->replaced;
+}
+
 static void *lines_loop(void *context) {
 	struct lines *self = context;
 	while (!self->ending) {
 		take_completions(self);
 		work(self);
 		report_lag(self);
-		if (self->at_end && self->input == INPUT_FILE && self->follow &&
-				self->fd >= 0 && all_done(self) && was_replaced(self)) {
-			close_input(self);
-			continue;
+		if (!look_for_next(self)) {
+			wait_for_input(self);
 		}
-		wait_for_input(self);
 	}
 	take_completions(self);
 	report_lag(self);
@@ -474,9 +497,15 @@ static const struct postern_source_ops lines_ops = {
 	.destroy = lines_destroy,
 };
 
+struct settings {
+	const char *file;
+	bool follow;
+	uint64_t max_line_size;
+};
+
 static int lines_create(const void *given, struct postern_source **out,
 		struct postern_error *error) {
-	const struct postern_lines_settings *settings = given;
+	const struct settings *settings = given;
 	struct lines *self = calloc(1, sizeof(*self));
 	if (!self) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -506,7 +535,7 @@ static const struct postern_option lines_options[] = {
 	{
 			.name = "file",
 			.type = POSTERN_OPTION_TEXT,
-			.offset = offsetof(struct postern_lines_settings, file),
+			.offset = offsetof(struct settings, file),
 			.flags = POSTERN_OPTION_REQUIRED | POSTERN_OPTION_PATH,
 			.help = "a file or a named pipe; '-' for standard input",
 			.form = "FILE",
@@ -514,14 +543,14 @@ static const struct postern_option lines_options[] = {
 	{
 			.name = "follow",
 			.type = POSTERN_OPTION_SWITCH,
-			.offset = offsetof(struct postern_lines_settings, follow),
+			.offset = offsetof(struct settings, follow),
 			.fallback = "on",
 			.help = "read on when the file grows or is replaced",
 	},
 	{
 			.name = "max_line_size",
 			.type = POSTERN_OPTION_SIZE,
-			.offset = offsetof(struct postern_lines_settings, max_line_size),
+			.offset = offsetof(struct settings, max_line_size),
 			.min = 1024,
 			.max = 2 * POSTERN_BODY_LEN_MAX,
 			.fallback = "4MiB",
@@ -535,6 +564,6 @@ const struct postern_source_kind postern__lines_kind = {
 	.help = "a CloudEvent in JSON per line",
 	.options = lines_options,
 	.option_count = sizeof(lines_options) / sizeof(lines_options[0]),
-	.settings_size = sizeof(struct postern_lines_settings),
+	.settings_size = sizeof(struct settings),
 	.create = lines_create,
 };

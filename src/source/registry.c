@@ -13,7 +13,12 @@
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/option.h"
+#include "base/sized.h"
+#include "base/text.h"
 #include "source/lines.h"
+
+/* Options that are compared for "did you mean". */
+#define SUGGESTED_MAX 32
 
 static const struct postern_source_kind *const own_kinds[] = {
 	&postern__lines_kind,
@@ -41,9 +46,10 @@ const struct postern_source_kind *postern__source_kind_at(size_t index) {
 	return kind;
 }
 
-const struct postern_source_kind *postern__source_kind_find(const char *name) {
+/* With the mutex. */
+static const struct postern_source_kind *kind_named(const char *name) {
 	const struct postern_source_kind *kind;
-	for (size_t i = 0; (kind = postern__source_kind_at(i)); i++) {
+	for (size_t i = 0; (kind = kind_at(i)); i++) {
 		if (strcmp(kind->name, name) == 0) {
 			return kind;
 		}
@@ -51,41 +57,69 @@ const struct postern_source_kind *postern__source_kind_find(const char *name) {
 	return NULL;
 }
 
-static bool is_kind_name(const char *name) {
-	static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-	return name && name[0] >= 'a' && name[0] <= 'z' &&
-		   name[strspn(name, all)] == '\0';
+const struct postern_source_kind *postern__source_kind_find(const char *name) {
+	(void)pthread_mutex_lock(&mutex);
+	const struct postern_source_kind *kind = kind_named(name);
+	(void)pthread_mutex_unlock(&mutex);
+	return kind;
 }
 
-int postern_source_kind_register(const struct postern_source_kind *kind,
+/* What the configuration and postern__source_create() rely on. */
+static int check_kind(const struct postern_source_kind *kind,
 		struct postern_error *error) {
-	if (kind->size != sizeof(*kind)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the source kind's size member is not set");
-	}
-	if (!is_kind_name(kind->name) || !kind->create) {
+	struct postern_error why;
+	/* In a configuration `name` is the name of a source. */
+	if (!postern__option_is_name(kind->name) || !kind->create ||
+			strcmp(kind->name, "name") == 0) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"a source kind needs create() and a name of lower-case "
-				"letters, digits and '_'");
+				"letters, digits and '_', other than 'name'");
 	}
-	if (postern__source_kind_find(kind->name)) {
+	int r = kind->option_count == 0 || kind->options
+					? postern__option_rows_check(kind->options,
+							  kind->option_count, kind->settings_size, &why)
+					: postern__fail(&why, POSTERN_E_INVALID,
+							  "options is missing");
+	return r ? postern__fail(error, r, "source kind '%s': %s", kind->name,
+					   why.text)
+			 : POSTERN_OK;
+}
+
+/* With the mutex. */
+static int add_kind(const struct postern_source_kind *kind,
+		struct postern_error *error) {
+	if (kind_named(kind->name)) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"a source kind '%s' is already registered", kind->name);
 	}
-	(void)pthread_mutex_lock(&mutex);
-	bool full = added_count == POSTERN_SOURCE_KIND_COUNT_MAX;
-	if (!full) {
-		added_kinds[added_count++] = *kind;
+	if (added_count == POSTERN_SOURCE_KIND_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"more than %d source kinds are registered",
+				POSTERN_SOURCE_KIND_COUNT_MAX);
 	}
-	(void)pthread_mutex_unlock(&mutex);
-	return full ? postern__fail(error, POSTERN_E_INVALID,
-						  "more than %d source kinds are registered",
-						  POSTERN_SOURCE_KIND_COUNT_MAX)
-				: POSTERN_OK;
+	added_kinds[added_count++] = *kind;
+	return POSTERN_OK;
 }
 
-static const struct postern_option *
-find_option(const struct postern_source_kind *kind, const char *name) {
+int postern_source_kind_register(const struct postern_source_kind *given,
+		struct postern_error *error) {
+	struct postern_source_kind kind = { 0 };
+	int r = postern__sized_copy(&kind, sizeof(kind), given, "source kind",
+			error);
+	if (!r) {
+		r = check_kind(&kind, error);
+	}
+	if (!r) {
+		(void)pthread_mutex_lock(&mutex);
+		r = add_kind(&kind, error);
+		(void)pthread_mutex_unlock(&mutex);
+	}
+	return r;
+}
+
+const struct postern_option *
+postern__source_option(const struct postern_source_kind *kind,
+		const char *name) {
 	for (size_t i = 0; i < kind->option_count; i++) {
 		if (strcmp(kind->options[i].name, name) == 0) {
 			return &kind->options[i];
@@ -94,14 +128,27 @@ find_option(const struct postern_source_kind *kind, const char *name) {
 	return NULL;
 }
 
+static int fail_unknown(const struct postern_source_kind *kind,
+		const char *name, struct postern_error *error) {
+	const char *names[SUGGESTED_MAX];
+	size_t count = 0;
+	while (count < kind->option_count && count < SUGGESTED_MAX) {
+		names[count] = kind->options[count].name;
+		count++;
+	}
+	const char *near = postern__closest(name, names, count);
+	return postern__fail(error, POSTERN_E_INVALID,
+			"a source of kind '%s' has no option '%s'%s%s%s", kind->name, name,
+			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
 static int set_option(const struct postern_source_kind *kind,
 		const struct postern_source_setting *setting, void *object,
 		struct postern__arena *arena, struct postern_error *error) {
-	const struct postern_option *option = find_option(kind, setting->name);
+	const struct postern_option *option =
+			postern__source_option(kind, setting->name);
 	if (!option) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"a source of kind '%s' has no option '%s'", kind->name,
-				setting->name);
+		return fail_unknown(kind, setting->name, error);
 	}
 	struct postern_error why;
 	int r = postern__option_set(option, setting->value, object, arena, &why);
@@ -110,7 +157,19 @@ static int set_option(const struct postern_source_kind *kind,
 			 : POSTERN_OK;
 }
 
-static int check_required(const struct postern_source_kind *kind,
+int postern__source_setting_check(const struct postern_source_kind *kind,
+		const struct postern_source_setting *setting,
+		struct postern_error *error) {
+	struct postern__arena arena;
+	postern__arena_init(&arena);
+	void *object = postern__arena_alloc(&arena, kind->settings_size + 1);
+	int r = object ? set_option(kind, setting, object, &arena, error)
+				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	postern__arena_finish(&arena);
+	return r;
+}
+
+int postern__source_required_check(const struct postern_source_kind *kind,
 		const struct postern_source_setting *settings, size_t count,
 		struct postern_error *error) {
 	for (size_t i = 0; i < kind->option_count; i++) {
@@ -134,7 +193,8 @@ int postern__source_create(const struct postern_source_kind *kind,
 	struct postern__arena arena;
 	postern__arena_init(&arena);
 	void *object = postern__arena_alloc(&arena, kind->settings_size + 1);
-	int r = object ? check_required(kind, settings, count, error)
+	int r = object ? postern__source_required_check(kind, settings, count,
+							 error)
 				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (!r) {
 		memset(object, 0, kind->settings_size);

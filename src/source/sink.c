@@ -7,8 +7,9 @@
  * dropped. The transport delivers that message again, as a duplicate.
  *
  * The mutex of a sink is a leaf: nothing is called with it locked. `busy`
- * counts the calls of the source that are in progress on threads of the box, so
- * that the end of the source can wait for them.
+ * counts the calls in progress, of the sink by the source and of the source by
+ * the box, so that the end of the source can wait for them: only then is every
+ * message that was taken in the list, and no other.
  */
 
 #include "source/sink.h"
@@ -86,6 +87,14 @@ static enum postern_verdict verdict_of(int code, bool default_channel) {
 	}
 }
 
+static void leave(struct postern_sink *sink) {
+	(void)pthread_mutex_lock(&sink->mutex);
+	if (--sink->busy == 0) {
+		(void)pthread_cond_broadcast(&sink->idle);
+	}
+	(void)pthread_mutex_unlock(&sink->mutex);
+}
+
 static int64_t wall_ms(const struct postern_sink *sink) {
 	const struct postern_clock *clock = &sink->context.box->clock;
 	return clock->wall_ms(clock->context);
@@ -127,18 +136,15 @@ static bool has_channel(struct postern_box *box, const char *name) {
 int postern__sink_check(struct postern_box *box,
 		const struct postern_source_options *options,
 		const struct postern_source *source, struct postern_error *error) {
-	if (!options || options->size != sizeof(*options)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the source options' size member is not set");
-	}
 	int r = check_name(options->name, error);
 	if (r) {
 		return r;
 	}
-	if (source->ops->version != POSTERN_SOURCE_OPS_VERSION) {
+	if (source->ops->version == 0 ||
+			source->ops->version > POSTERN_SOURCE_OPS_VERSION) {
 		return postern__fail(error, POSTERN_E_INVALID,
-				"source '%s' was written for version %u of the interface, not "
-				"%d",
+				"source '%s' was written for version %u of the interface; this "
+				"libpostern has version %d",
 				options->name, source->ops->version,
 				POSTERN_SOURCE_OPS_VERSION);
 	}
@@ -249,11 +255,7 @@ static void deliver(struct postern_sink *sink, const struct entry *entry,
 	if (resumes) {
 		sink->source->ops->resume(sink->source);
 	}
-	(void)pthread_mutex_lock(&sink->mutex);
-	if (--sink->busy == 0) {
-		(void)pthread_cond_broadcast(&sink->idle);
-	}
-	(void)pthread_mutex_unlock(&sink->mutex);
+	leave(sink);
 }
 
 /* The box has stored a message, or failed to. */
@@ -283,17 +285,14 @@ static void room_appeared(struct postern__room_waiter *waiter) {
 	(void)pthread_mutex_unlock(&sink->mutex);
 	if (resumes) {
 		sink->source->ops->resume(sink->source);
-		(void)pthread_mutex_lock(&sink->mutex);
-		if (--sink->busy == 0) {
-			(void)pthread_cond_broadcast(&sink->idle);
-		}
-		(void)pthread_mutex_unlock(&sink->mutex);
+		leave(sink);
 	}
 	unref(sink);
 }
 
-/* Reserve a place for a message; false if there is none, and the source is
-   paused: something is in flight then, whose completion resumes it. */
+/* Reserve a place for a message, and begin a call; false if there is none, and
+   the source is paused: something is in flight then, whose completion resumes
+   it. */
 static bool reserve(struct postern_sink *sink, size_t bytes) {
 	(void)pthread_mutex_lock(&sink->mutex);
 	bool full = sink->count >= sink->count_max ||
@@ -302,6 +301,7 @@ static bool reserve(struct postern_sink *sink, size_t bytes) {
 	if (reserved) {
 		sink->count++;
 		sink->bytes += bytes;
+		sink->busy++;
 	} else {
 		sink->paused = true;
 	}
@@ -375,12 +375,11 @@ bool postern_sink_accept(struct postern_sink *sink, const char *channel,
 			&entry, &receipt.error);
 	if (r == POSTERN_E_BUSY) {
 		pause_for_room(sink, entry.bytes);
-		return false;
-	}
-	if (r) {
+	} else if (r) {
 		fail_at_once(sink, &entry, &receipt);
 	}
-	return true;
+	leave(sink); /* NOLINT(clang-analyzer-unix.Malloc): the caller has a ref */
+	return r != POSTERN_E_BUSY;
 }
 
 void postern_sink_reject(struct postern_sink *sink, uint64_t tag,
@@ -457,6 +456,7 @@ int postern__sink_collect(struct postern_sink *sink, bool rests,
 	sink->verdicts[POSTERN_VERDICT_ACCEPTED] += out->accepted;
 	sink->verdicts[POSTERN_VERDICT_REJECTED] += out->refused;
 	(void)pthread_mutex_unlock(&sink->mutex);
+	leave(sink);
 	return r;
 }
 
@@ -492,6 +492,15 @@ size_t postern__sink_in_flight(struct postern_sink *sink) {
 	return count;
 }
 
+/* Wait for the end of the calls in progress. */
+static void await_idle(struct postern_sink *sink) {
+	(void)pthread_mutex_lock(&sink->mutex);
+	while (sink->busy > 0) {
+		postern__wait(&sink->idle, &sink->mutex, -1);
+	}
+	(void)pthread_mutex_unlock(&sink->mutex);
+}
+
 /* Complete the entries of the list as unavailable. The box still has them, and
    frees them. */
 static void abandon_entries(struct postern_sink *sink) {
@@ -508,9 +517,6 @@ static void abandon_entries(struct postern_sink *sink) {
 		deliver(sink, &entry, &receipt);
 		(void)pthread_mutex_lock(&sink->mutex);
 	}
-	while (sink->busy > 0) {
-		postern__wait(&sink->idle, &sink->mutex, -1);
-	}
 	(void)pthread_mutex_unlock(&sink->mutex);
 }
 
@@ -522,6 +528,7 @@ void postern__sink_end(struct postern_sink *sink) {
 	if (!ends) {
 		return;
 	}
+	await_idle(sink); /* it is stopped: no further call begins */
 	if (postern__room_forget(sink->context.box, &sink->room)) {
 		(void)pthread_mutex_lock(&sink->mutex);
 		sink->awaiting_room = false;
@@ -529,6 +536,7 @@ void postern__sink_end(struct postern_sink *sink) {
 		(void)pthread_mutex_unlock(&sink->mutex);
 	}
 	abandon_entries(sink);
+	await_idle(sink);
 	sink->source->ops->end(sink->source);
 }
 

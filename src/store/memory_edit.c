@@ -95,7 +95,7 @@ static int retry_check(const struct memory_delivery *delivery,
 				"message %lld is being handled right now", seq);
 	case POSTERN_STATE_DONE:
 		return postern__fail(error, POSTERN_E_INVALID,
-				"message %lld is done: not retried", seq);
+				"the delivery of message %lld is done: not retried", seq);
 	default:
 		if (delivery->handler == 0) {
 			return postern__fail(error, POSTERN_E_INVALID,
@@ -114,7 +114,7 @@ static int discard_check(const struct memory_delivery *delivery,
 				"message %lld is being handled right now", seq);
 	case POSTERN_STATE_DONE:
 		return postern__fail(error, POSTERN_E_INVALID,
-				"message %lld is done: not discarded", seq);
+				"the delivery of message %lld is done: not discarded", seq);
 	default: return POSTERN_OK;
 	}
 }

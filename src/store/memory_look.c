@@ -173,16 +173,19 @@ int postern__mem_get(struct memory_store *self, int64_t seq,
 		return postern__fail(error, POSTERN_E_NOTFOUND, "no message %lld",
 				(long long)seq);
 	}
+	struct postern_message *content =
+			postern_memory_alloc(memory, sizeof(*content));
 	struct postern_detail detail = {
 		.seq = seq,
+		.message = content,
 		.channel = postern_memory_text(memory,
 				self->channels[message->channel - 1].name),
 		.duplicate_count = message->duplicate_count,
 		.duplicate_at_ms = message->duplicate_at_ms,
 		.conflict_count = message->conflict_count,
 	};
-	if (!detail.channel ||
-			!postern__mem_message_export(message, memory, &detail.message) ||
+	if (!detail.channel || !content ||
+			!postern__mem_message_export(message, memory, content) ||
 			!conflicts_export(message, memory, &detail) ||
 			!deliveries_export(self, message, memory, &detail)) {
 		return no_memory(error);

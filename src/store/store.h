@@ -8,7 +8,7 @@
  */
 
 #include <postern/error.h>
-#include <postern/sys/store.h>
+#include <postern/sys/store_kind.h>
 #include <stddef.h>
 
 struct postern__buf;

@@ -39,14 +39,14 @@ tests/bank/refresh lists such patches and documents how to update them.
 
 class Bug:
     def __init__(self, name, story, *cases, sim=(), checker=(), strikes=(),
-                 power=None):
+                 power=()):
         self.name = name
         self.story = story
         self.cases = cases  # (program, case)
         self.sim = sim  # (store, rule)
         self.checker = checker  # (store, rule)
         self.strikes = strikes  # (crash point that fails, rule)
-        self.power = power  # rule
+        self.power = power  # rules, one of which is broken
 
 
 def every_store(case):
@@ -105,7 +105,8 @@ BUGS = [
             "unit/test_sqlite_fault",
             "a commit that cannot be synced fails and reopens the file",
         ),
-        power="accepted_is_never_lost",
+        # Which one depends on what the cuts fall into.
+        power=("accepted_is_never_lost", "a_lease_ends_once"),
     ),
     Bug(
         "kind-default-ignored",
@@ -125,7 +126,71 @@ BUGS = [
         "a handler that is at fault spends the attempts of its messages",
         (
             "unit/test_bounds",
-            "a hold waits five seconds, spends no attempt and is recorded",
+            "a hold waits for the handler, spends no attempt and is recorded",
+        ),
+        sim=[("memory", "unexplained")],
+        checker=[("memory", "attempts_are_bounded")],
+    ),
+    Bug(
+        "fault-charged-early",
+        "a delivery is charged for a fault because of a success before it",
+        (
+            "unit/test_breaker",
+            "a success that began before the fault charges nothing",
+        ),
+    ),
+    Bug(
+        "fault-never-charged",
+        "a message that looks like a fault of its handler holds it for ever",
+        (
+            "unit/test_breaker",
+            "one delivery that faults among good ones is charged",
+        ),
+    ),
+    Bug(
+        "held-queue-kept",
+        "a held handler keeps leases that another node could run",
+        (
+            "unit/test_breaker",
+            "a fault holds the handler, returns queued leases, counts no "
+            "failure",
+        ),
+    ),
+    Bug(
+        "held-probe-unpaced",
+        "all deliveries of a held handler probe it at once",
+        (
+            "unit/test_breaker",
+            "a held handler is leased one probe at a time",
+        ),
+    ),
+    Bug(
+        "failures-of-one-message",
+        "one message that fails again and again holds its handler",
+        (
+            "unit/test_breaker",
+            "one message that fails alone does not hold its handler",
+        ),
+    ),
+    Bug(
+        "rate-by-period",
+        "starts at the edge of a period are forgotten too early",
+        (
+            "unit/test_rate",
+            "no period has more starts than the rate, and few have less",
+        ),
+    ),
+    Bug(
+        "rate-saved-up",
+        "reserved starts are used in a later period",
+        ("unit/test_rate", "reserved starts that are not used soon are lost"),
+    ),
+    Bug(
+        "window-of-share",
+        "a node leases all slow work, and other nodes sleep",
+        (
+            "unit/test_window",
+            "the window is a second of work by the latest runs",
         ),
     ),
     Bug(
@@ -173,6 +238,38 @@ BUGS = [
             "unit/test_generations",
             "what is leased and not started is run by the next generation",
         ),
+    ),
+    Bug(
+        "replaced-goes-on",
+        "runs of a generation that was replaced start",
+        (
+            "unit/test_generations",
+            "what is leased and not started is run by the next generation",
+        ),
+        sim=[("memory", "old-generation"), ("sqlite", "old-generation")],
+    ),
+    Bug(
+        "late-lease-queued",
+        "a lease granted to a generation after it was replaced is queued",
+        (
+            "unit/test_generations",
+            "a lease that is granted to an old generation late is returned",
+        ),
+        sim=[("memory", "wrong-handler")],
+    ),
+    Bug(
+        "former-not-registered",
+        "the handlers of an old generation are not registered until it has ended",
+        sim=[("memory", "not-registered"), ("sqlite", "not-registered")],
+    ),
+    Bug(
+        "former-stays-registered",
+        "the handlers of an old generation stay registered after it has ended",
+        (
+            "unit/test_generations",
+            "a failed replacement that took effect is registered no longer",
+        ),
+        sim=[("memory", "still-registered"), ("sqlite", "still-registered")],
     ),
     Bug(
         "generations-count-apart",
@@ -376,7 +473,7 @@ BUGS = [
             "unit/test_tenure",
             "a node that does not renew loses its leases and registers again",
         ),
-        sim=[("memory", "state-differs")],
+        sim=[("memory", "not-replaced")],
     ),
     Bug(
         "gone-finds-orphans",
@@ -560,5 +657,54 @@ BUGS = [
         "limit-ignored",
         "a duration or size over its limit is stored",
         ("unit/test_option", "a refused value is explained and changes nothing"),
+    ),
+    Bug(
+        "counts-lost-with-generation",
+        "the counters of a handler begin anew when its generation is replaced",
+        (
+            "unit/test_metrics",
+            "counts survive a replaced generation and a renamed handler",
+        ),
+    ),
+    Bug(
+        "paused-work-is-due",
+        "a handler that was paused makes its node unhealthy",
+        ("unit/test_health", "work of a paused handler is not due"),
+    ),
+    Bug(
+        "label-not-escaped",
+        "a name with a quote makes the whole text of the metrics invalid",
+        ("unit/test_metrics", "label values are escaped"),
+    ),
+    Bug(
+        "last-worker-taken",
+        "a handler that hangs takes the last thread that others could use",
+        ("unit/test_isolation", "a handler that holds workers does not get the last one"),
+    ),
+    Bug(
+        "missing-table-charged",
+        "a missing table poisons every message of its handler",
+        ("unit/test_sqlstate", "each class of SQLSTATEs has one cause"),
+        ("unit/test_handler_sql", "a changed schema is detected"),
+    ),
+    Bug(
+        "missing-program-charged",
+        "a missing program spends the attempts of every message",
+        (
+            "unit/test_handler_exec",
+            "a program that cannot be run is a hold with its path and the reason",
+        ),
+    ),
+    Bug(
+        "neighbours-blamed",
+        "the neighbours of a delivery that failed its commit are blamed, too",
+        (
+            "unit/test_sqlite_transact",
+            "one failing unit among many is rolled back, the others are done once",
+        ),
+        (
+            "unit/test_postgres_handler",
+            "a constraint that fails at the commit affects no other handler",
+        ),
     ),
 ]

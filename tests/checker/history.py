@@ -19,7 +19,7 @@ history of many nodes, and one node may have many histories.
      as failed. seq: only of the first three; 0 if it was dropped.
   {"e":"run", MESSAGE, "seq", "handler", "fence", "attempt"}      it starts
   {"e":"ran", "seq", "handler", "fence", "outcome": O}      it returned
-     O: done, retry, snooze, poison, discard
+     O: done, retry, snooze, hold, poison, discard
   {"e":"settled", "seq", "handler", "fence", "to": S}      reported as durable
      S: done, poisoned, discarded, pending, returned
   {"e":"fenced", "seq", "handler", "fence"}      reported as refused
@@ -46,6 +46,8 @@ The configuration of a handler may also have:
   "aliases"         keys it had before; events may name it by any of them
   "renamed"         the key it has now: deliveries are stored separately for
                     each key, and both belong to one handler
+  "fewest_attempts" N: "max_attempts" changed during the run, and was never
+                    below this; it is then the highest
   "max_crashes"     N
   "timeouts"        true: runs may time out
   "retry_poisoned"  true: a duplicate reopens a poisoned delivery
@@ -95,7 +97,7 @@ KINDS = {
     "unlocked",
 }
 RESULTS = {"accepted", "duplicate", "conflict", "rejected", "failed"}
-OUTCOMES = {"done", "retry", "snooze", "poison", "discard"}
+OUTCOMES = {"done", "retry", "snooze", "hold", "poison", "discard"}
 ENDS = {"done", "poisoned", "discarded"}
 SETTLED_TO = ENDS | {"pending", "returned"}
 STATES = ENDS | {"pending", "leased"}

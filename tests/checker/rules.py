@@ -363,7 +363,8 @@ def check_end(view, delivery, row):
         if "discard" not in outcomes and not view.edits_of(delivery, "discard"):
             yield f"{what}, but nobody discarded it"
     elif options and "poison" not in outcomes:
-        worn = row.get("failures", 0) >= options.get("max_attempts", 0)
+        most = options.get("max_attempts", 0)
+        worn = row.get("failures", 0) >= options.get("fewest_attempts", most)
         crashed = options.get("max_crashes") and row.get("crashes", 1) >= options[
             "max_crashes"
         ]
@@ -383,7 +384,7 @@ def check_settlement(view, delivery, event):
         "done": {"done"},
         "discarded": {"discard"},
         "poisoned": {"poison", "retry"},
-        "pending": {"retry", "snooze"},
+        "pending": {"retry", "snooze", "hold"},
     }.get(event["to"])
     outcomes = view.outcomes(delivery, event["fence"])
     if allowed and outcomes and not allowed & set(outcomes):

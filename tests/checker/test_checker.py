@@ -498,6 +498,13 @@ def _(run):
     run.find("ran", seq=4)["outcome"] = "retry"
 
 
+@case("a max_attempts that changed may have been the lower one")
+def _(run):
+    poison(run)
+    run.find("ran", seq=4)["outcome"] = "retry"
+    run.config["handlers"]["mail"]["fewest_attempts"] = 1
+
+
 @case("a done transactional delivery has its effect",
       "effects_happen_once", "message 1 has 0 effects of bank, and is done")
 def _(run):
@@ -540,6 +547,18 @@ def _(run):
       "attempts_are_bounded", "as attempt 3, but only 1 runs before it had failed")
 def _(run):
     run.find("run", seq=1, handler="mail", fence=3)["attempt"] = 3
+
+
+@case("a hold spends no attempt",
+      "attempts_are_bounded", "as attempt 3, but only 1 runs before it had failed")
+def _(run):
+    run.find("ran", seq=1, handler="mail", fence=2)["outcome"] = "hold"
+    run.find("run", seq=1, handler="mail", fence=3)["attempt"] = 3
+
+
+@case("a hold makes a delivery wait")
+def _(run):
+    run.find("ran", seq=1, handler="mail", fence=2)["outcome"] = "hold"
 
 
 @case("a failure that was settled is counted",

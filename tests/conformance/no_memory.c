@@ -114,7 +114,7 @@ __attribute__((format(printf, 2, 3))) static void view_print(struct view *view,
 static void print_message(struct stand *stand, struct view *view, int64_t seq) {
 	struct postern_detail detail = stand_get(stand, seq);
 	view_print(view, "%" PRId64 " %s %s %" PRIu64 " %" PRIu64 " %zu\n", seq,
-			detail.channel, detail.message.id, detail.duplicate_count,
+			detail.channel, detail.message->id, detail.duplicate_count,
 			detail.conflict_count, detail.conflict_kept);
 	for (size_t i = 0; i < detail.delivery_count; i++) {
 		const struct postern_delivery_detail *delivery = &detail.deliveries[i];

@@ -107,7 +107,8 @@ static bool await_accepted(struct scene *scene, size_t count) {
 
 static struct postern_source_state state_of(struct scene *scene) {
 	struct postern_source_state state = { 0 };
-	CHECK_INT(postern_runner_sources(scene->runner, &state, 1), 1);
+	CHECK_INT(postern_runner_sources(scene->runner, &state, sizeof(state), 1),
+			1);
 	return state;
 }
 

@@ -25,7 +25,7 @@ static void new_message(void) {
 	struct postern_detail detail = stand_get(&stand, parcel.accept.seq);
 	CHECK_INT(detail.seq, parcel.accept.seq);
 	CHECK_STR(detail.channel, "orders");
-	CHECK_INT(detail.message.received_at_ms, stand_now(&stand));
+	CHECK_INT(detail.message->received_at_ms, stand_now(&stand));
 	CHECK_INT(detail.duplicate_count, 0);
 	CHECK_INT(detail.duplicate_at_ms, 0);
 	CHECK_INT(detail.conflict_count, 0);
@@ -53,7 +53,7 @@ static void second_accept(void) {
 	struct postern_detail detail = stand_get(&stand, seq);
 	CHECK_INT(detail.duplicate_count, 2);
 	CHECK_INT(detail.duplicate_at_ms, received_at + 1000);
-	CHECK_INT(detail.message.received_at_ms, received_at);
+	CHECK_INT(detail.message->received_at_ms, received_at);
 	CHECK_INT(detail.delivery_count, 1);
 	CHECK_INT(stand_claim(&stand, stand.handlers[0], 10).count, 1);
 	stand_close(&stand);
@@ -127,7 +127,7 @@ static void bytes_of_ids(void) {
 		struct parcel parcel;
 		parcel_init(&parcel, &stand, ids[i], "body");
 		CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
-		CHECK_STR(stand_get(&stand, parcel.accept.seq).message.id, ids[i]);
+		CHECK_STR(stand_get(&stand, parcel.accept.seq).message->id, ids[i]);
 	}
 	stand_close(&stand);
 }
@@ -156,7 +156,7 @@ static void twice_in_one_batch(void) {
 	CHECK_INT(detail.delivery_count, 1);
 	CHECK_INT(detail.duplicate_count, 1);
 	CHECK_INT(detail.conflict_count, 1);
-	CHECK_MEM(detail.message.body, detail.message.body_len, "body", 4);
+	CHECK_MEM(detail.message->body, detail.message->body_len, "body", 4);
 	stand_close(&stand);
 }
 
@@ -198,7 +198,7 @@ static void conflict_keeps_the_first(void) {
 	CHECK_INT(parcel.accept.seq, seq);
 
 	struct postern_detail detail = stand_get(&stand, seq);
-	CHECK_MEM(detail.message.body, detail.message.body_len, "first", 5);
+	CHECK_MEM(detail.message->body, detail.message->body_len, "first", 5);
 	CHECK_INT(detail.conflict_count, 1);
 	CHECK_INT(detail.duplicate_count, 0);
 	if (CHECK_INT(detail.conflict_kept, 1)) {
@@ -275,7 +275,7 @@ static void empty_body(void) {
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	parcel.message.body_len = 1; /* a zero byte */
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_CONFLICT);
-	CHECK_INT(stand_get(&stand, parcel.accept.seq).message.body_len, 0);
+	CHECK_INT(stand_get(&stand, parcel.accept.seq).message->body_len, 0);
 	stand_close(&stand);
 }
 
@@ -293,7 +293,7 @@ static void only_the_body_is_compared(void) {
 	parcel.message.header_count = 1;
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	struct postern_message message =
-			stand_get(&stand, parcel.accept.seq).message;
+			*stand_get(&stand, parcel.accept.seq).message;
 	CHECK_STR(message.type, "order.paid");
 	CHECK_STR(message.subject, NULL);
 	CHECK_INT(message.header_count, 0);
@@ -356,7 +356,7 @@ static void comes_back_as_sent(void) {
 	fake_clock_advance(&stand.clock, 1000);
 	CHECK_INT(stand_enrol_one(&stand, "a", NULL), stand.handlers[0]);
 	struct postern_detail detail = stand_get(&stand, parcel.accept.seq);
-	check_full(&detail.message, received_at);
+	check_full(detail.message, received_at);
 	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 1);
 	if (CHECK_INT(claims.count, 1)) {
 		check_full(claims.items[0].message, received_at);
@@ -384,7 +384,7 @@ static void absent_stays_absent(void) {
 	parcel_init(&parcel, &stand, "1", "");
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
 	struct postern_message message =
-			stand_get(&stand, parcel.accept.seq).message;
+			*stand_get(&stand, parcel.accept.seq).message;
 	check_bare(&message, "shop");
 	stand_close(&stand);
 }
@@ -410,9 +410,9 @@ static void own_in_a_batch(void) {
 			struct postern_detail detail =
 					stand_get(&stand, parcels[i].accept.seq);
 			if (i == full) {
-				check_full(&detail.message, stand_now(&stand));
+				check_full(detail.message, stand_now(&stand));
 			} else {
-				check_bare(&detail.message, parcels[i].message.source);
+				check_bare(detail.message, parcels[i].message.source);
 			}
 		}
 		stand_close(&stand);
@@ -448,7 +448,7 @@ static void largest_message(void) {
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 
 	struct postern_message message =
-			stand_get(&stand, parcel.accept.seq).message;
+			*stand_get(&stand, parcel.accept.seq).message;
 	CHECK_STR(message.id, parcel.message.id);
 	CHECK_STR(message.source, attribute);
 	CHECK_STR(message.type, attribute);

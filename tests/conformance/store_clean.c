@@ -84,9 +84,9 @@ static int send_copy(struct stand *stand, const char *id, const char *body,
 static const char *body_of(struct stand *stand, int64_t seq) {
 	struct postern_detail detail = stand_get(stand, seq);
 	char *text =
-			postern_memory_alloc(stand->memory, detail.message.body_len + 1);
-	memcpy(text, detail.message.body, detail.message.body_len);
-	text[detail.message.body_len] = '\0';
+			postern_memory_alloc(stand->memory, detail.message->body_len + 1);
+	memcpy(text, detail.message->body, detail.message->body_len);
+	text[detail.message->body_len] = '\0';
 	return text;
 }
 

@@ -415,6 +415,46 @@ static void keys_are_cleaned(void) {
 	stand_close(&stand);
 }
 
+/* A copy adds a handler late; its key is remembered as long as the id. */
+static void late_keys_are_cleaned(void) {
+	struct stand stand;
+	struct parcel parcel;
+	struct postern_dedupe_key key = key_of("17");
+	stand_open(&stand, "a", "b", NULL);
+	int64_t seq = send_with_key(&stand, "1", stand.handlers[0], "17").seq;
+	fake_clock_advance(&stand.clock, DEDUPE_MS - PAYLOAD_MS);
+	parcel_init(&parcel, &stand, "1", "body");
+	parcel_add_route(&parcel, stand.handlers[1])->key = &key;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
+	CHECK(parcel.routes[0].opened);
+	stand_finish(&stand, seq, stand.handlers[0], POSTERN_SETTLE_DONE);
+	stand_finish(&stand, seq, stand.handlers[1], POSTERN_SETTLE_DONE);
+	fake_clock_advance(&stand.clock, PAYLOAD_MS - 1);
+	CHECK_INT(clean_all(&stand), 0);
+	fake_clock_advance(&stand.clock, 1);
+	CHECK_INT(clean_all(&stand), 3);
+	/* The same id is another message now. */
+	CHECK(opens(&stand, "1", stand.handlers[1], "17"));
+	stand_close(&stand);
+}
+
+/* An alias that came later gets the keys that its owner has, not longer. */
+static void keys_of_a_late_alias_are_cleaned(void) {
+	struct stand stand;
+	stand_open(&stand, "old", "new", NULL);
+	int64_t seq = send_with_key(&stand, "1", stand.handlers[0], "17").seq;
+	stand_finish(&stand, seq, stand.handlers[0], POSTERN_SETTLE_DONE);
+	make_alias(&stand);
+	fake_clock_advance(&stand.clock, DEDUPE_MS - 1);
+	CHECK_INT(clean_all(&stand), 0);
+	/* The message is removed; its key is now also the alias's. */
+	CHECK(!opens(&stand, "2", stand.handlers[1], "17"));
+	fake_clock_advance(&stand.clock, 1);
+	CHECK_INT(clean_all(&stand), 3);
+	CHECK(opens(&stand, "3", stand.handlers[1], "17"));
+	stand_close(&stand);
+}
+
 static void key_outlives_message(void) {
 	struct stand stand;
 	struct parcel parcel;
@@ -463,6 +503,10 @@ const struct tap_case key_cases[] = {
 	{ "a message with keys of handlers is found once", found_once },
 	{ "keys of handlers are cleaned up like the id of the message",
 			keys_are_cleaned },
+	{ "keys that a copy added are cleaned up with the id",
+			late_keys_are_cleaned },
+	{ "keys that an alias got later are cleaned up with the id",
+			keys_of_a_late_alias_are_cleaned },
 	{ "keys of handlers outlive their message", key_outlives_message },
 	{ 0 },
 };

@@ -292,8 +292,8 @@ static void results_are_copies(void) {
 	struct postern_claims claims = stand_claim(&stand, stand.handlers[0], 1);
 	/* The results outlive the store. */
 	conformance_target.close(stand.store);
-	CHECK_STR(before.message.id, "1");
-	CHECK_MEM(before.message.body, before.message.body_len, "body", 4);
+	CHECK_STR(before.message->id, "1");
+	CHECK_MEM(before.message->body, before.message->body_len, "body", 4);
 	CHECK_STR(before.channel, "orders");
 	CHECK_STR(before.deliveries[0].row.handler, "a");
 	CHECK_STR(page.rows[0].message_id, "1");

@@ -221,7 +221,7 @@ static void *mixed_body(void *context) {
 		int64_t seq = parcel.accept.seq;
 		CHECK_OK(stand->ops->get(stand->store, seq, memory, &detail, &error),
 				&error);
-		CHECK_STR(detail.message.id, id);
+		CHECK_STR(detail.message->id, id);
 		CHECK_OK(stand->ops->list(stand->store, &query, memory, &page, &error),
 				&error);
 		CHECK_OK(stand->ops->stats(stand->store, memory, &stats, &error),

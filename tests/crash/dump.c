@@ -34,9 +34,9 @@ static void write_messages(struct world *world, FILE *file,
 		(void)fprintf(file,
 				"%s\n{\"seq\":%lld,\"channel\":\"%s\",\"source\":\"%s\","
 				"\"id\":\"%s\",\"body\":\"%.*s\"}",
-				comma, (long long)seq, detail->channel, detail->message.source,
-				detail->message.id, (int)detail->message.body_len,
-				(const char *)detail->message.body);
+				comma, (long long)seq, detail->channel, detail->message->source,
+				detail->message->id, (int)detail->message->body_len,
+				(const char *)detail->message->body);
 		comma = ",";
 		postern_detail_destroy(detail);
 	}

@@ -8,8 +8,8 @@ each failure the scenario continues to its end: it never crashes or leaks
 message that is not stored. Then it runs again, and the checker checks the
 result.
 
-MEMORY_STEP=N     of the allocations of the library, one in so many fails (2)
-SQLITE_TRIALS=N   allocations of SQLite that fail in each story (60)
+MEMORY_STEP=N     of the allocations of the library, one in so many fails (3)
+SQLITE_TRIALS=N   allocations of SQLite that fail in each story (40)
 TRIALS=N          in a database: calls, answers and allocations that fail in
                   each story (8)
 SEED=N            which (printed)
@@ -25,8 +25,8 @@ import sweep
 from sweep import STEADY_STORIES, Trial
 
 ALL = os.environ.get("SWEEP") == "all"
-MEMORY_STEP = int(os.environ.get("MEMORY_STEP", "2"))
-SQLITE_TRIALS = int(os.environ.get("SQLITE_TRIALS", "60"))
+MEMORY_STEP = int(os.environ.get("MEMORY_STEP", "3"))
+SQLITE_TRIALS = int(os.environ.get("SQLITE_TRIALS", "40"))
 TRIALS = int(os.environ.get("TRIALS", "8"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(1 << 32))))
 

@@ -473,7 +473,7 @@ void world_process(struct world *world, size_t max) {
 void world_clean(struct world *world) {
 	int r = POSTERN_E_UNAVAILABLE;
 	for (int i = 0; i < TRIES && r; i++) {
-		struct postern_cleanup cleanup = { 0 };
+		struct postern_cleanup cleanup = { .size = sizeof(cleanup) };
 		faults_arm(true);
 		r = postern_box_cleanup(world->box, &cleanup, NULL);
 		faults_arm(false);

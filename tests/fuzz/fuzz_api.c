@@ -97,7 +97,7 @@ static void send_request_text(struct fixture *fixture, const char *text,
 	};
 	(void)fixture_request(fixture, &request);
 	check_response(fixture);
-	(void)postern__api_is_quick(method, request.path);
+	(void)postern__api_is_quick(method, request.path, request.query);
 	MUST(postern__api_body_len_max(&fixture->api, &request) > 0);
 	while (count > 0) {
 		free(lines[--count]);

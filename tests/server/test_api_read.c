@@ -15,7 +15,7 @@ static void paths(void) {
 		"GET http://h/v1/stats", "GET *", "GET /a/b/c/d/e/f/g/h/i/j",
 		"GET /v1/messages/1/nothing", "GET /v1/messages/1/body/",
 		"GET /v1/nodes/", "POST /v1/cleanup/", "GET /v1/events",
-		"GET /metrics" };
+		"GET /metrics/" };
 	struct fixture self;
 	fixture_init(&self);
 	for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {
@@ -377,12 +377,13 @@ static void health(void) {
 }
 
 static void quick_routes(void) {
-	CHECK(postern__api_is_quick("POST", "/v1/channels/a/messages"));
-	CHECK(postern__api_is_quick("GET", "/healthz"));
-	CHECK(postern__api_is_quick("GET", "/nothing"));
-	CHECK(!postern__api_is_quick("GET", "/v1/stats"));
-	CHECK(!postern__api_is_quick("HEAD", "/v1/stats"));
-	CHECK(!postern__api_is_quick("POST", "/v1/handlers/a/pause"));
+	CHECK(postern__api_is_quick("POST", "/v1/channels/a/messages", NULL));
+	CHECK(postern__api_is_quick("GET", "/healthz", NULL));
+	CHECK(!postern__api_is_quick("GET", "/healthz", "verbose"));
+	CHECK(postern__api_is_quick("GET", "/nothing", NULL));
+	CHECK(!postern__api_is_quick("GET", "/v1/stats", NULL));
+	CHECK(!postern__api_is_quick("HEAD", "/v1/stats", NULL));
+	CHECK(!postern__api_is_quick("POST", "/v1/handlers/a/pause", NULL));
 	struct postern__api api = { .body_len_max = 5 };
 	struct postern_header type = { "Content-Type",
 		"application/cloudevents-batch+json" };

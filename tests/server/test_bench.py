@@ -67,6 +67,15 @@ def _(place, store):
     equal((got["batch"], got["senders"], got["channels"]), (7, 4, 3))
 
 
+@both("handlers that hang keep no message from being completed")
+def _(place, store):
+    got = bench(place, store, "--messages", "50", "--duplicates", "0",
+                "--hung", "40")
+    equal((got["accepted"], got["completed"]), (50, 50))
+    place.fails(2, "bench", "--store", store, "--hung", "4", "--drain",
+                says="remove --drain")
+
+
 @both("without duplicates all messages are accepted")
 def _(place, store):
     got = bench(place, store, "--messages", "11", "--duplicates", "0")

@@ -11,7 +11,8 @@ from support import POSTERN, case, equal, main, on_terminal
 
 COMMANDS = """serve init check migrate send process list show retry discard
     pause resume cleanup stats bench version help""".split()
-LATER = "explain replay top verify key retry-plan".split()
+LATER = """cancel channel explain key mark once replay retry-plan top
+    verify""".split()
 
 
 @case("without a command the help is on stderr and the exit is 2")
@@ -85,13 +86,15 @@ def _(place):
 def _(place):
     result = place.ok("version", cwd="/")
     assert result.out.startswith("postern 0."), result
-    for word in ("sqlite 3.", "stores: sqlite memory", "handlers: "):
+    for word in ("sqlite 3.", "stores: sqlite memory", "handlers: ",
+                 "sources: lines\n"):
         assert word in result.out, word
     equal(place.ok("--version").out, result.out)
     equal(place.ok("-V").out, result.out)
     data = place.ok("version", "--json").json()
     equal(result.out.split()[1], data["version"])
     equal(data["stores"][:2], ["sqlite", "memory"])
+    equal(data["sources"], ["lines"])
     assert data["libraries"]["sqlite"].startswith("3."), data
 
 

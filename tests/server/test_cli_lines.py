@@ -9,6 +9,7 @@ import os
 import resource
 import socket
 import subprocess
+import time
 
 from support import POSTERN, case, equal, main, on_terminal, until
 
@@ -189,6 +190,25 @@ def _(place):
     pipe.close()
     equal(sender.process.wait(60), 0)
     assert server.alive()
+
+
+@case("a pipe that does not block is waited for without using the processor")
+def _(place):
+    place.configure(CONFIG)
+    ends = os.pipe()
+    os.set_blocking(ends[0], False)
+    sender = place.start([POSTERN, "send", "orders", "--lines", "-"],
+                         stdin=ends[0], stdout=subprocess.DEVNULL)
+    os.close(ends[0])
+    os.write(ends[1], (event("1") + "\n").encode())
+    time.sleep(1.5)
+    with open(f"/proc/{sender.process.pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    ticks = int(fields[11]) + int(fields[12])
+    os.close(ends[1])
+    equal(sender.process.wait(60), 0)
+    assert ticks / os.sysconf("SC_CLK_TCK") < 0.4, ticks
+    equal(place.show("1")["transport"], "cli")
 
 
 @case("lines that a failing store did not accept are counted, and sent again")

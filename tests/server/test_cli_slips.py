@@ -3,6 +3,7 @@
 """Mistakes of users, and their errors: the sentence names the object and the
 flag to use, before anything is opened or changed."""
 
+import json
 import os
 import resource
 import sqlite3
@@ -227,6 +228,42 @@ def _(place):
     assert 1 <= len(asked) <= 8, f"asked {len(asked)} times"
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
     equal(place.ok("pause", "log").out, "paused log\n")
+
+
+@case("process prints the message, the handler and the reason of a failure")
+def _(place):
+    place.configure(BAD)
+    place.ok("init")
+    place.send("a")
+    result = place.ok("process")
+    equal(result.err,
+          "postern: note: delivery poisoned: message 'a', handler 'bad': no way\n")
+    place.send("b")
+    (line,) = place.ok("process", "--json").err.splitlines()
+    equal(json.loads(line),
+          {"note": "delivery poisoned: message 'b', handler 'bad': no way"})
+
+
+@both("an edit of a delivery that is done names the delivery")
+def _(place):
+    place.send("a")
+    place.run("process")  # refused beside a server, which processes by itself
+    until(lambda: place.show("a")["completed_at"])
+    for command, says in (("retry", "retried"), ("discard", "discarded")):
+        for row in place.show("a")["deliveries"]:
+            place.fails(1, command, "a", "--handler", row["handler"],
+                        says=f"the delivery of message 1 is done: not {says}")
+
+
+@case("one byte and one event are singular")
+def _(place):
+    place.configure()
+    place.ok("init")
+    place.send("a", "x")
+    assert "\nbody, 1 byte\n" in place.ok("show", "a").out
+    line = '{"specversion":"1.0","id":"b","source":"s","type":"t"}\n'
+    result = place.ok("send", "orders", "--lines", "-", stdin=line)
+    equal(result.out, "1 event: 1 accepted, 0 duplicate, 0 conflict, 0 rejected\n")
 
 
 DRAINED = """\

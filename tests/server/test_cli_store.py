@@ -770,12 +770,11 @@ def _(place):
     assert "require_inbox: fail" in place.ok("check", "--print").out
 
 
-@case("metrics are not in the help or in check --print")
+@case("metrics are in the help and in check --print")
 def _(place):
     for words in (["serve", "--help"], ["check", "--print"]):
-        assert "metrics" not in place.ok(*words).out, words
-    place.ok("check", "--metrics", "on")
-    place.fails(2, "check", "--metrics", "off", says="not in this version")
+        assert "metrics" in place.ok(*words).out, words
+    assert "metrics: off" in place.ok("check", "--print", "--metrics", "off").out
 
 
 @case("commands do not poison deliveries of handlers that they do not have")

@@ -41,7 +41,7 @@ def two_handlers(place, pump):
     equal((row["failures"], row["last_error"]), (3, "attempt 3 went wrong"))
     equal([a["error"] for a in row["attempts"]],
           [f"attempt {n} went wrong" for n in (1, 2, 3)])
-    equal(place.state("a", "good"), "done")
+    until(lambda: place.state("a", "good") == "done")
     equal(lines(place, "good.out"), ["a 1"])
     equal([line.split()[1] for line in lines(place, "bad.out")], list("123"))
     assert "attempt 3 went wrong" in place.ok("show", "a").out

@@ -81,7 +81,7 @@ def _(place):
         result = place.ok("check")
         equal(result.out.count("no such table"), 1)
         assert ("note: postern.yaml:7:7: handler 'ledger': sql: line 1: no such "
-                "table: ledgr; deliveries are poisoned") in result.out, result
+                "table: ledgr; the handler is held until the table exists") in result.out, result
     with sqlite3.connect(place.file("box.db")) as db:
         db.execute("create table ledgr(id)")
     assert "no such table" not in place.ok("check").out

@@ -297,7 +297,7 @@ def _(place):
         strict=True,
     ):
         assert part in line and "warn" in line.lower(), line
-        assert "postern.yaml:" in line and "poisoned" in line, line
+        assert "postern.yaml:" in line and "is held until" in line, line
     SERVER.sql("CREATE TABLE public.comes_later (id text)")
     equal(place.send("a").code, 0)
     until(lambda: place.state("a", "h2") == "done")

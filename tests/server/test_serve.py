@@ -29,6 +29,8 @@ FAILING = """\
 store: sqlite:box.db
 defaults:
   max_attempts: 1
+  on_broken: count
+  break_after: none
 channels:
   orders:
     handlers:

@@ -65,6 +65,7 @@ def _(place):
     append(place, "pipe", event(4))
     accepted(place, "piped", 1, duplicates=1)
     equal(place.show("1")["body"], "1")
+    equal(place.show("1")["transport"], "lines")
     text = place.run("stats").out
     for word in ("SOURCE", "orders.lines", "piped", "connected"):
         assert word in text, text

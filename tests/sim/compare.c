@@ -219,7 +219,8 @@ void sim_oracle_compare(struct sim_oracle *oracle, enum sim_cause cause) {
 	postern_memory_destroy(memory);
 }
 
-/* Whether a node has the handler of this delivery. */
+/* Whether the generation in place at a node has the handler of this
+   delivery. */
 static bool has_handler(const struct sim_oracle *oracle,
 		const struct sim_node *node, unsigned stored) {
 	const struct sim_stored *of = &oracle->stored[stored];
@@ -259,10 +260,41 @@ void sim_oracle_node_stopped(struct sim_oracle *oracle, uint64_t node) {
 	}
 }
 
+void sim_oracle_orphaned(struct sim_oracle *oracle, const struct sim_node *node,
+		const char *key) {
+	unsigned stored = sim_stored_resolve(oracle, key);
+	if (stored == SIM_STORED_MAX || has_handler(oracle, node, stored)) {
+		sim_oracle_broken(oracle, "false-orphan", "handler '%s'", key);
+	}
+}
+
+/* Whether a handler of this generation wants a message. */
+static bool is_wanted(const struct sim_oracle *oracle,
+		const struct sim_record *record, unsigned generation) {
+	struct sim_parcel parcel;
+	sim_parcel_make(oracle->sim, record->number, record->variant, &parcel);
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		if (sim_cast_wants(i, generation, parcel.channel,
+					parcel.message.type)) {
+			return true;
+		}
+	}
+	return false;
+}
+
 void sim_oracle_check_survivor(struct sim_oracle *oracle,
 		const struct sim_node *node) {
+	/* Another node may have parked a message after this one had unparked. */
+	bool only = oracle->sim->plan->nodes == 1;
+	sim_oracle_compare(oracle, SIM_CAUSE_NONE);
 	for (size_t i = 0; i < oracle->count; i++) {
 		const struct sim_record *record = &oracle->records[i];
+		if (only && !record->removed && record->is_parked &&
+				is_wanted(oracle, record, node->generation)) {
+			sim_oracle_broken(oracle, "parked-forever",
+					"message %lld, though node %u has a handler that wants it",
+					(long long)record->seq, node->index);
+		}
 		for (unsigned j = 0; j < oracle->stored_count; j++) {
 			const struct sim_delivery *delivery = &record->deliveries[j];
 			bool forgotten = delivery->state == POSTERN_STATE_LEASED &&
@@ -277,28 +309,6 @@ void sim_oracle_check_survivor(struct sim_oracle *oracle,
 			}
 		}
 	}
-}
-
-void sim_oracle_orphaned(struct sim_oracle *oracle, const struct sim_node *node,
-		const char *key) {
-	unsigned stored = sim_stored_resolve(oracle, key);
-	if (stored == SIM_STORED_MAX || has_handler(oracle, node, stored)) {
-		sim_oracle_broken(oracle, "false-orphan", "handler '%s'", key);
-	}
-}
-
-/* Whether a parked message should have been unparked by the last start. */
-static bool is_wanted(const struct sim_oracle *oracle,
-		const struct sim_record *record) {
-	struct sim_parcel parcel;
-	sim_parcel_make(oracle->sim, record->number, record->variant, &parcel);
-	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
-		if (sim_cast_wants(i, SIM_GENERATION_COUNT - 1, parcel.channel,
-					parcel.message.type)) {
-			return true;
-		}
-	}
-	return false;
 }
 
 /* Whether a delivery exists under any of the handler's ids. */
@@ -318,7 +328,7 @@ void sim_oracle_check_drained(struct sim_oracle *oracle) {
 	for (size_t i = 0; i < oracle->count; i++) {
 		const struct sim_record *record = &oracle->records[i];
 		if (!record->removed && record->is_parked &&
-				is_wanted(oracle, record)) {
+				is_wanted(oracle, record, SIM_GENERATION_COUNT - 1)) {
 			sim_oracle_broken(oracle, "parked-forever", "message %lld",
 					(long long)record->seq);
 		}

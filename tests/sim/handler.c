@@ -45,6 +45,8 @@ static struct script draw_script(const struct sim_node *node, unsigned handler,
 		script.kind = POSTERN_POISON;
 	} else if (percent < 35) {
 		script.kind = POSTERN_DISCARD;
+	} else if (percent < 40 && sim->plan->holds && !sim->quiet) {
+		script.kind = POSTERN_HOLD;
 	}
 	if (sim->plan->instant) {
 		return script;
@@ -69,13 +71,13 @@ static void write_effect(struct sim *sim,
 	}
 }
 
-static void run_begin(struct sim_node *node, unsigned stored,
+static void run_begin(const struct sim_role *role, unsigned stored,
 		const struct postern_message *message,
 		const struct postern_delivery *delivery) {
-	struct sim *sim = node->sim;
+	struct sim *sim = role->node->sim;
 	sim->counts.runs++;
-	sim_history_run(node, delivery, message, stored);
-	sim_oracle_run(&sim->oracle, stored, delivery, message);
+	sim_history_run(role->node, delivery, message, stored);
+	sim_oracle_run(&sim->oracle, role, stored, delivery, message);
 }
 
 static void run_end(struct sim_node *node, unsigned stored,
@@ -88,11 +90,12 @@ static void run_end(struct sim_node *node, unsigned stored,
 }
 
 /* A complete run, on this stack. */
-static void run_inline(struct sim_node *node, unsigned stored,
+static void run_inline(const struct sim_role *role, unsigned stored,
 		const struct postern_message *message,
 		const struct postern_delivery *delivery, const struct script *script,
 		struct postern_outcome *outcome) {
-	run_begin(node, stored, message, delivery);
+	struct sim_node *node = role->node;
+	run_begin(role, stored, message, delivery);
 	if (delivery->transaction) {
 		if (script->kind != POSTERN_DISCARD) {
 			write_effect(node->sim, delivery, stored);
@@ -113,7 +116,7 @@ static void run_inline(struct sim_node *node, unsigned stored,
 void sim_handler_call(void *context, const struct postern_message *message,
 		const struct postern_delivery *delivery,
 		struct postern_outcome *outcome) {
-	struct sim_role *role = context;
+	const struct sim_role *role = context;
 	struct sim_node *node = role->node;
 	if (node->dead) {
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, NULL);
@@ -122,15 +125,15 @@ void sim_handler_call(void *context, const struct postern_message *message,
 	struct script script =
 			draw_script(node, role->handler, delivery->seq, delivery->fence);
 	/* No handler with a callback was ever renamed. */
-	unsigned stored =
-			sim_stored_of(&node->sim->oracle, role->handler, node->generation);
-	run_inline(node, stored, message, delivery, &script, outcome);
+	unsigned stored = sim_stored_of(&node->sim->oracle, role->handler,
+			role->generation->number);
+	run_inline(role, stored, message, delivery, &script, outcome);
 }
 
 /* A kind of handler for what the library's callback cannot do. */
 struct sim_kind_handler {
 	struct postern_handler base;
-	struct sim_role *role;
+	const struct sim_role *role;
 };
 
 static struct sim_kind_handler *from_base(struct postern_handler *handler) {
@@ -159,13 +162,13 @@ static void sim_handler_start(struct postern_handler *handler,
 				delivery->seq, delivery->fence);
 		if (script.holds && !delivery->transaction &&
 				node->held_count < SIM_HELD_MAX) {
-			run_begin(node, stored_of(node, run), postern_run_message(run),
-					delivery);
+			run_begin(self->role, stored_of(node, run),
+					postern_run_message(run), delivery);
 			node->held[node->held_count++] =
-					(struct sim_held){ run, self->role->handler };
+					(struct sim_held){ run, self->role };
 			return;
 		}
-		run_inline(node, stored_of(node, run), postern_run_message(run),
+		run_inline(self->role, stored_of(node, run), postern_run_message(run),
 				delivery, &script, &outcome);
 	}
 	postern_run_finish(run, &outcome);
@@ -178,8 +181,8 @@ void sim_node_finish(struct sim_node *node, size_t index) {
 	struct postern_outcome outcome;
 	postern_outcome_set(&outcome, POSTERN_RETRY, 0, NULL);
 	if (!node->dead) {
-		struct script script =
-				draw_script(node, held.handler, delivery->seq, delivery->fence);
+		struct script script = draw_script(node, held.role->handler,
+				delivery->seq, delivery->fence);
 		run_end(node, stored_of(node, held.run), delivery, &script, &outcome);
 	}
 	postern_run_finish(held.run, &outcome);
@@ -216,7 +219,7 @@ static const struct postern_handler_ops sim_ops = {
 	.destroy = sim_handler_destroy,
 };
 
-struct postern_handler *sim_handler_create(struct sim_role *role,
+struct postern_handler *sim_handler_create(const struct sim_role *role,
 		bool transactional) {
 	struct sim_kind_handler *self = calloc(1, sizeof(*self));
 	if (!self) {

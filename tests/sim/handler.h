@@ -13,7 +13,7 @@ void sim_handler_call(void *context, const struct postern_message *message,
 		struct postern_outcome *outcome);
 
 /* The same as a kind of handler of its own, which can hold a run for later. */
-struct postern_handler *sim_handler_create(struct sim_role *role,
+struct postern_handler *sim_handler_create(const struct sim_role *role,
 		bool transactional);
 
 #endif

@@ -46,9 +46,17 @@ __attribute__((format(printf, 2, 3))) static void write_line(struct sim *sim,
 static void write_handler(const struct sim *sim, const struct sim_handler *cast,
 		bool old, FILE *file) {
 	bool transactional = cast->transactional && sim->plan->store != SIM_MEMORY;
+	uint32_t lowest = cast->max_attempts;
+	uint32_t highest = cast->max_attempts;
+	if (sim->plan->replaces) {
+		sim_cast_attempts((unsigned)(cast - sim_handlers), &lowest, &highest);
+	}
 	(void)fprintf(file, "%s\"%s\":{\"transactional\":%s,\"max_attempts\":%u",
 			cast == sim_handlers ? "" : ",", old ? cast->old_key : cast->key,
-			transactional ? "true" : "false", cast->max_attempts);
+			transactional ? "true" : "false", highest);
+	if (lowest < highest) {
+		(void)fprintf(file, ",\"fewest_attempts\":%u", lowest);
+	}
 	if (cast->in_process) {
 		(void)fprintf(file, ",\"max_crashes\":%u", cast->max_crashes);
 	}
@@ -60,7 +68,7 @@ static void write_handler(const struct sim *sim, const struct sim_handler *cast,
 	}
 	if (old) {
 		(void)fprintf(file, ",\"renamed\":\"%s\"", cast->key);
-	} else if (!cast->type && cast->since == 0) {
+	} else if (!cast->type && cast->since == 0 && !sim->plan->replaces) {
 		(void)fprintf(file, ",\"channel\":\"%s\"",
 				sim_channels[cast->channel].name);
 	}
@@ -175,6 +183,7 @@ static const char *outcome_name(enum postern_outcome_kind kind) {
 	case POSTERN_SNOOZE: return "snooze";
 	case POSTERN_POISON: return "poison";
 	case POSTERN_DISCARD: return "discard";
+	case POSTERN_HOLD: return "hold";
 	default: return "?";
 	}
 }
@@ -317,9 +326,9 @@ static void dump_messages(struct sim *sim, FILE *file) {
 					"%s{\"seq\":%lld,\"channel\":\"%s\",\"source\":\"%s\","
 					"\"id\":\"%s\",\"body\":\"%.*s\"}",
 					first ? "" : ",", (long long)seq, detail.channel,
-					detail.message.source, detail.message.id,
-					(int)detail.message.body_len,
-					(const char *)detail.message.body);
+					detail.message->source, detail.message->id,
+					(int)detail.message->body_len,
+					(const char *)detail.message->body);
 			first = false;
 		}
 		postern_memory_destroy(memory);

@@ -19,9 +19,6 @@ void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index) {
 	fake_clock_jump(&node->clock, (int64_t)index * 3333);
 	fake_clock_advance(&node->clock, (int64_t)index * 12345);
 	fake_random_init(&node->random, sim_hash(sim->plan->seed, index, 2, 0));
-	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
-		node->roles[i] = (struct sim_role){ node, i };
-	}
 }
 
 static void on_event(void *context, const struct postern_event *event) {
@@ -31,9 +28,13 @@ static void on_event(void *context, const struct postern_event *event) {
 	}
 }
 
-static int add_channels(struct sim_node *node, struct postern_error *error) {
+static int add_channels(struct sim_node *node, unsigned number,
+		struct postern_generation *generation, struct postern_error *error) {
 	int r = POSTERN_OK;
 	for (unsigned i = 0; !r && i < SIM_CHANNEL_COUNT; i++) {
+		if (!sim_cast_has_channel(i, number)) {
+			continue;
+		}
 		struct postern_channel_options options = {
 			.size = sizeof(options),
 			.unrouted = sim_channels[i].unrouted,
@@ -45,40 +46,44 @@ static int add_channels(struct sim_node *node, struct postern_error *error) {
 			options.retention_payload_ms = SIM_PAYLOAD_MS;
 			options.retention_dedupe_ms = SIM_DEDUPE_MS;
 		}
-		r = postern_box_add_channel(node->box, sim_channels[i].name, &options,
-				error);
+		r = postern_generation_add_channel(generation, sim_channels[i].name,
+				&options, error);
 	}
 	return r;
 }
 
-static int add_handler(struct sim_node *node, unsigned handler,
-		struct postern_error *error) {
-	const struct sim_handler *cast = &sim_handlers[handler];
-	bool old = node->generation == 0;
+static int add_handler(struct sim_node *node, struct sim_role *role,
+		struct postern_generation *generation, struct postern_error *error) {
+	const struct sim_handler *cast = &sim_handlers[role->handler];
+	struct sim_version version =
+			sim_cast_version(role->handler, role->generation->number);
+	if (!version.exists) {
+		return POSTERN_OK;
+	}
 	struct postern_policy policy;
 	postern_policy_init(&policy);
-	policy.max_attempts = cast->max_attempts;
+	policy.max_attempts = version.max_attempts;
 	policy.max_crashes = cast->max_crashes;
 	policy.lease_ms = SIM_LEASE_MS;
-	if (cast->timeout_ms > 0) {
-		policy.timeout_ms = cast->timeout_ms;
+	if (version.timeout_ms > 0) {
+		policy.timeout_ms = version.timeout_ms;
 	}
-	if (cast->commit_batch > 0) {
-		policy.commit_batch = cast->commit_batch;
+	if (version.commit_batch > 0) {
+		policy.commit_batch = version.commit_batch;
+	}
+	if (version.concurrency > 0) {
+		policy.concurrency = version.concurrency;
 	}
 	if (cast->retry_poisoned) {
 		policy.on_poisoned_duplicate = POSTERN_POISONED_DUPLICATE_RETRY;
 	}
-	const char *type = old && cast->old_type ? cast->old_type : cast->type;
-	bool renamed = cast->old_key && node->generation >= cast->legacy_since;
-	struct sim_role *role = &node->roles[handler];
 	struct postern_handler_options options = {
 		.size = sizeof(options),
-		.key = cast->old_key && old ? cast->old_key : cast->key,
-		.legacy_keys = &cast->old_key,
-		.legacy_key_count = renamed ? 1 : 0,
-		.types = &type,
-		.type_count = type ? 1 : 0,
+		.key = version.key,
+		.legacy_keys = &version.legacy_key,
+		.legacy_key_count = version.legacy_key ? 1 : 0,
+		.types = &version.type,
+		.type_count = version.type ? 1 : 0,
 		.transactional =
 				cast->transactional && node->sim->plan->store != SIM_MEMORY,
 		.policy = &policy,
@@ -87,10 +92,47 @@ static int add_handler(struct sim_node *node, unsigned handler,
 	if (cast->callback) {
 		options.callback = sim_handler_call;
 		options.context = role;
-		return postern_box_add_handler(node->box, channel, &options, error);
+		return postern_generation_add_handler(generation, channel, &options,
+				error);
 	}
-	return postern__box_register_taking(node->box, channel, &options,
+	return postern__generation_register_taking(generation, channel, &options,
 			sim_handler_create(role, options.transactional), error);
+}
+
+/* Add the channels and handlers of the cast's generation `number`. Returns
+   NULL if that failed. */
+static struct sim_generation *fill_generation(struct sim_node *node,
+		unsigned number, struct postern_generation *generation,
+		struct postern_error *error) {
+	struct sim_generation *made = calloc(1, sizeof(*made));
+	if (!made) {
+		abort();
+	}
+	made->number = number;
+	int r = add_channels(node, number, generation, error);
+	for (unsigned i = 0; !r && i < SIM_HANDLER_COUNT; i++) {
+		made->roles[i] = (struct sim_role){ node, i, made };
+		r = add_handler(node, &made->roles[i], generation, error);
+	}
+	if (r) {
+		sim_oracle_broken(&node->sim->oracle, "set-up", "node %u: %s",
+				node->index, error->text);
+		free(made);
+		return NULL;
+	}
+	return made;
+}
+
+/* Its roles may be in use until the box is closed, also if the box refused
+   it. */
+static void keep_generation(struct sim_node *node,
+		struct sim_generation *generation, bool in_place) {
+	struct sim_generation **place = &node->generations;
+	if (!in_place && *place) {
+		place = &(*place)->next;
+	}
+	generation->next = *place;
+	*place = generation;
 }
 
 static int box_set_up(struct sim_node *node, struct postern_error *error) {
@@ -112,14 +154,12 @@ static int box_set_up(struct sim_node *node, struct postern_error *error) {
 	int r = postern_box_open_taking(sim_store_create(node), &options,
 			&node->box, error);
 	if (!r) {
-		r = add_channels(node, error);
-	}
-	for (unsigned i = 0; !r && i < SIM_HANDLER_COUNT; i++) {
-		if (sim_handlers[i].since <= node->generation) {
-			r = add_handler(node, i, error);
+		struct sim_generation *made = fill_generation(node, node->generation,
+				node->box->generation, error);
+		if (!made) {
+			return POSTERN_E_INVALID;
 		}
-	}
-	if (!r) {
+		keep_generation(node, made, true);
 		r = postern_box_subscribe(node->box, POSTERN_LEVEL_DEBUG, on_event,
 				node, error);
 	}
@@ -130,6 +170,7 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 	struct postern_error error = { 0 };
 	node->generation = generation;
 	node->dead = false;
+	node->sent_count = 0;
 	sim_history_node(node, "start");
 	int r = box_set_up(node, &error);
 	if (r) {
@@ -150,6 +191,54 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 	(void)pthread_mutex_unlock(&node->box->mutex);
 }
 
+bool sim_node_replace(struct sim_node *node, unsigned generation) {
+	struct postern_error error = { 0 };
+	struct postern_generation *next;
+	if (postern_generation_create(node->box, &next, &error)) {
+		abort();
+	}
+	struct sim_generation *made =
+			fill_generation(node, generation, next, &error);
+	if (!made) {
+		postern_generation_destroy(next);
+		return false;
+	}
+	int r = postern_box_replace_taking(node->box, next, &error);
+	keep_generation(node, made, !r);
+	if (r) {
+		sim_trace(node->sim, "  node %u keeps generation %u: %s", node->index,
+				node->generation, error.text);
+		return false;
+	}
+	node->generation = generation;
+	node->sim->counts.replaced++;
+	sim_trace(node->sim, "  node %u has generation %u", node->index,
+			generation);
+	return true;
+}
+
+void sim_node_sent(struct sim_node *node, const struct sim_parcel *parcel) {
+	if (node->sent_count < SIM_SENT_MAX) {
+		node->sent[node->sent_count++] = (struct sim_sent){
+			.number = parcel->number,
+			.variant = parcel->variant,
+			.generation = parcel->generation,
+		};
+	}
+}
+
+void sim_node_answered(struct sim_node *node, const struct sim_parcel *parcel) {
+	for (size_t i = 0; i < node->sent_count; i++) {
+		const struct sim_sent *sent = &node->sent[i];
+		if (sent->number == parcel->number &&
+				sent->variant == parcel->variant &&
+				sent->generation == parcel->generation) {
+			node->sent[i] = node->sent[--node->sent_count];
+			return;
+		}
+	}
+}
+
 void sim_node_kill(struct sim_node *node) {
 	if (!node->box || node->dead) {
 		return;
@@ -165,6 +254,11 @@ static void close_box(struct sim_node *node) {
 	}
 	postern_box_destroy(node->box);
 	node->box = NULL;
+	while (node->generations) {
+		struct sim_generation *generation = node->generations;
+		node->generations = generation->next;
+		free(generation);
+	}
 	if (node->sim->plan->node_lease_ms == 0) {
 		/* Such a node is the process, and the store's file is closed with
 		   it. */

@@ -107,7 +107,7 @@ static bool is_expired(const struct sim_oracle *oracle,
 				   monotonic_ms(oracle) >= expiry->monotonic_ms);
 }
 
-static struct sim_node_lease *find_node_lease(struct sim_oracle *oracle,
+struct sim_node_lease *sim_oracle_node_lease(struct sim_oracle *oracle,
 		uint64_t node) {
 	for (size_t i = oracle->node_lease_count; i-- > 0;) {
 		if (oracle->node_leases[i].node == node) {
@@ -117,10 +117,11 @@ static struct sim_node_lease *find_node_lease(struct sim_oracle *oracle,
 	return NULL;
 }
 
-void sim_oracle_enrolled(struct sim_oracle *oracle,
+void sim_oracle_enrolled(struct sim_oracle *oracle, const struct sim_node *node,
 		const struct postern_enrolment *enrolment) {
 	sim_stored_enrolled(oracle, enrolment);
-	struct sim_node_lease *lease = find_node_lease(oracle, enrolment->node);
+	struct sim_node_lease *lease =
+			sim_oracle_node_lease(oracle, enrolment->node);
 	if (!lease && oracle->node_lease_count < SIM_NODE_LEASE_MAX) {
 		lease = &oracle->node_leases[oracle->node_lease_count++];
 	}
@@ -129,6 +130,7 @@ void sim_oracle_enrolled(struct sim_oracle *oracle,
 			.node = enrolment->node,
 			.expiry = expiry_after(oracle, enrolment->node_lease_ms),
 		};
+		sim_oracle_record_registered(oracle, lease, node, enrolment);
 	}
 }
 
@@ -156,7 +158,7 @@ void sim_oracle_paused(struct sim_oracle *oracle, const char *key,
 
 void sim_oracle_renewed(struct sim_oracle *oracle, uint64_t node,
 		int64_t ttl_ms) {
-	struct sim_node_lease *lease = find_node_lease(oracle, node);
+	struct sim_node_lease *lease = sim_oracle_node_lease(oracle, node);
 	if (!lease || lease->ended) {
 		sim_oracle_broken(oracle, "renewed-dead",
 				"node %llu renewed after it expired", (unsigned long long)node);
@@ -285,6 +287,51 @@ static bool is_id_removed(const struct sim_oracle *oracle,
 				   wall_ms(oracle) - record->accepted_ms >= SIM_DEDUPE_MS);
 }
 
+/* Whether the routes of a message are those of a generation. */
+static bool is_routed_by(const struct sim_oracle *oracle,
+		const struct postern_accept *accept, const struct sim_parcel *parcel,
+		unsigned generation) {
+	bool routed[SIM_HANDLER_COUNT] = { false };
+	for (size_t i = 0; i < accept->route_count; i++) {
+		unsigned stored = sim_stored_find(oracle, accept->routes[i].handler);
+		if (stored < SIM_STORED_MAX) {
+			routed[oracle->stored[stored].handler] = true;
+		}
+	}
+	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
+		if (routed[i] != sim_cast_wants(i, generation, parcel->channel,
+								 accept->message->type)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The generation that routed a message: the one in place when it was sent. Two
+   copies may have been sent to different ones. */
+static unsigned find_routing(struct sim_oracle *oracle,
+		const struct sim_node *node, const struct postern_accept *accept,
+		const struct sim_parcel *parcel) {
+	bool any = false;
+	for (size_t i = 0; i < node->sent_count; i++) {
+		const struct sim_sent *sent = &node->sent[i];
+		if (sent->number != parcel->number ||
+				sent->variant != parcel->variant) {
+			continue;
+		}
+		any = true;
+		if (is_routed_by(oracle, accept, parcel, sent->generation)) {
+			return sent->generation;
+		}
+	}
+	if (any) {
+		sim_oracle_broken(oracle, "misrouted",
+				"%s is not routed by the generation it was sent to",
+				parcel->id);
+	}
+	return node->generation;
+}
+
 static void check_new(struct sim_oracle *oracle, const struct sim_node *node,
 		const struct postern_accept *accept, const struct sim_parcel *parcel) {
 	const struct sim_record *former = find_number(oracle, parcel->number);
@@ -306,9 +353,10 @@ static void check_new(struct sim_oracle *oracle, const struct sim_node *node,
 	record->number = parcel->number;
 	record->variant = parcel->variant;
 	record->accepted_ms = wall_ms(oracle);
+	unsigned generation = find_routing(oracle, node, accept, parcel);
 	for (unsigned i = 0; i < SIM_HANDLER_COUNT; i++) {
-		record->expected[i] = sim_cast_wants(i, node->generation,
-				parcel->channel, accept->message->type);
+		record->expected[i] = sim_cast_wants(i, generation, parcel->channel,
+				accept->message->type);
 	}
 }
 
@@ -387,14 +435,29 @@ static void record_routes(struct sim_oracle *oracle,
 	}
 }
 
-static int64_t timeout_of(const struct sim_oracle *oracle, unsigned handler) {
-	const struct sim_handler *cast = &sim_handlers[handler];
-	bool transactional =
-			cast->transactional && oracle->sim->plan->store != SIM_MEMORY;
-	if (cast->timeout_ms == 0 && !transactional) {
+static int64_t timeout_of(const struct sim_oracle *oracle, unsigned handler,
+		unsigned generation) {
+	bool transactional = sim_handlers[handler].transactional &&
+						 oracle->sim->plan->store != SIM_MEMORY;
+	int64_t timeout_ms = sim_cast_version(handler, generation).timeout_ms;
+	if (timeout_ms == 0 && !transactional) {
 		return INT64_MAX;
 	}
-	return cast->timeout_ms > 0 ? cast->timeout_ms : 5000;
+	return timeout_ms > 0 ? timeout_ms : 5000;
+}
+
+/* Whether an outcome makes a delivery wait without counting a failure. */
+static bool is_uncounted(enum postern_outcome_kind kind) {
+	return kind == POSTERN_SNOOZE || kind == POSTERN_HOLD;
+}
+
+/* Whether the delivery may be charged for a fault of its handler: it had one
+   before, and a later run of the handler has succeeded since. */
+static bool may_be_charged(const struct sim_oracle *oracle, unsigned handler,
+		const struct sim_delivery *delivery) {
+	return delivery->run_ended && delivery->run_outcome == POSTERN_HOLD &&
+		   delivery->faulted &&
+		   oracle->success_at_ms[handler] > delivery->faulted_at_ms;
 }
 
 /* Whether the run failed, or may have exceeded its timeout: a node can also be
@@ -402,18 +465,20 @@ static int64_t timeout_of(const struct sim_oracle *oracle, unsigned handler) {
 static bool may_have_failed(const struct sim_oracle *oracle, unsigned handler,
 		const struct sim_delivery *delivery) {
 	bool late = monotonic_ms(oracle) - delivery->granted_at_ms >=
-				timeout_of(oracle, handler);
-	return late ||
+				timeout_of(oracle, handler, delivery->run_generation);
+	return late || may_be_charged(oracle, handler, delivery) ||
 		   (delivery->run_ended &&
 				   (delivery->run_outcome == POSTERN_RETRY ||
 						   delivery->run_outcome == POSTERN_RETRY_AFTER));
 }
 
-/* Whether the recorded run can have led to this settlement. */
+/* Whether the recorded run can have led to this settlement: by the policy of
+   the generation in which it started. */
 static bool is_explained(const struct sim_oracle *oracle, unsigned handler,
 		const struct sim_delivery *delivery, enum postern_settle_to to,
 		uint32_t failures) {
-	const struct sim_handler *cast = &sim_handlers[handler];
+	uint32_t max_attempts =
+			sim_cast_version(handler, delivery->run_generation).max_attempts;
 	bool ran = delivery->run_fence == delivery->fence;
 	bool ended = ran && delivery->run_ended;
 	bool failed = ran && may_have_failed(oracle, handler, delivery);
@@ -421,15 +486,16 @@ static bool is_explained(const struct sim_oracle *oracle, unsigned handler,
 	switch (to) {
 	case POSTERN_SETTLE_DONE:
 		return ended && delivery->run_outcome == POSTERN_DONE &&
-			   delivery->run_took_ms < timeout_of(oracle, handler);
+			   delivery->run_took_ms <
+					   timeout_of(oracle, handler, delivery->run_generation);
 	case POSTERN_SETTLE_DISCARDED:
 		return ended && delivery->run_outcome == POSTERN_DISCARD;
 	case POSTERN_SETTLE_POISONED:
 		return counted && ((ended && delivery->run_outcome == POSTERN_POISON) ||
-								  (failed && failures >= cast->max_attempts));
+								  (failed && failures >= max_attempts));
 	case POSTERN_SETTLE_PENDING:
-		return counted ? failed && failures < cast->max_attempts
-					   : ended && delivery->run_outcome == POSTERN_SNOOZE &&
+		return counted ? failed && failures < max_attempts
+					   : ended && is_uncounted(delivery->run_outcome) &&
 								 failures == delivery->failures;
 	case POSTERN_SETTLE_RETURNED: return failures == delivery->failures;
 	default: return false;
@@ -588,9 +654,31 @@ void sim_oracle_transacted(struct sim_oracle *oracle, uint64_t node,
 	}
 }
 
-void sim_oracle_run(struct sim_oracle *oracle, unsigned stored,
-		const struct postern_delivery *run,
+/* A run starts in the generation in place: by a handler that this one has, and
+   under the key that this one has for it. */
+static void check_generation(struct sim_oracle *oracle,
+		const struct sim_role *role, const struct postern_delivery *run) {
+	const struct sim_generation *in_place = role->node->generations;
+	if (role->generation != in_place) {
+		sim_oracle_broken(oracle, "old-generation",
+				"message %lld of '%s' starts in generation %u, which was "
+				"replaced by generation %u",
+				(long long)run->seq, run->handler, role->generation->number,
+				in_place->number);
+	}
+	const char *key =
+			sim_cast_version(role->handler, role->generation->number).key;
+	if (strcmp(run->handler, key) != 0) {
+		sim_oracle_broken(oracle, "wrong-handler",
+				"message %lld of '%s' is run by '%s'", (long long)run->seq,
+				run->handler, key);
+	}
+}
+
+void sim_oracle_run(struct sim_oracle *oracle, const struct sim_role *role,
+		unsigned stored, const struct postern_delivery *run,
 		const struct postern_message *message) {
+	check_generation(oracle, role, run);
 	struct sim_delivery *delivery =
 			find_delivery(oracle, run->seq, oracle->stored[stored].id);
 	if (!delivery) {
@@ -613,6 +701,7 @@ void sim_oracle_run(struct sim_oracle *oracle, unsigned stored,
 	}
 	if (run->fence == delivery->fence) {
 		delivery->run_fence = run->fence;
+		delivery->run_generation = role->generation->number;
 		delivery->run_at_ms = monotonic_ms(oracle);
 		delivery->run_ended = false;
 		if (run->attempt != delivery->failures + 1) {
@@ -633,6 +722,14 @@ void sim_oracle_ran(struct sim_oracle *oracle, unsigned stored, int64_t seq,
 		delivery->run_outcome = kind;
 		delivery->run_end_ms = wall_ms(oracle);
 		delivery->run_took_ms = monotonic_ms(oracle) - delivery->run_at_ms;
+		if (kind == POSTERN_HOLD && !delivery->faulted) {
+			delivery->faulted = true;
+			delivery->faulted_at_ms = monotonic_ms(oracle);
+		}
+		if (kind == POSTERN_DONE || kind == POSTERN_DISCARD) {
+			oracle->success_at_ms[oracle->stored[stored].handler] =
+					delivery->run_at_ms;
+		}
 	}
 }
 

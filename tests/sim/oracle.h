@@ -25,6 +25,7 @@
 
 struct sim;
 struct sim_node;
+struct sim_role;
 
 struct sim_delivery {
 	bool exists;
@@ -40,12 +41,16 @@ struct sim_delivery {
 	int64_t ended_ms; /* by the store's clock */
 	/* The last run under the fence. */
 	uint64_t run_fence;
-	int64_t granted_at_ms; /* monotonic, like run_at_ms */
+	unsigned run_generation; /* the one in place when it started */
+	int64_t granted_at_ms;   /* monotonic, like run_at_ms */
 	int64_t run_at_ms;
 	int64_t run_took_ms;
 	bool run_ended;
 	int64_t run_end_ms; /* by the store's clock */
 	enum postern_outcome_kind run_outcome;
+	/* A run ended as POSTERN_HOLD; when the first one did, monotonic. */
+	bool faulted;
+	int64_t faulted_at_ms;
 	uint64_t done_fence;
 	/* How the last leases were settled, by their fence. */
 	struct {
@@ -68,8 +73,9 @@ struct sim_record {
 	bool discarded;    /* while parked */
 	bool found;
 	int64_t accepted_ms;
-	bool expected[SIM_HANDLER_COUNT]; /* wanted in the generation of the
-										 accepting node */
+	/* Wanted in the generation that the accepting node had in place when the
+	   message was sent. */
+	bool expected[SIM_HANDLER_COUNT];
 	struct sim_delivery deliveries[SIM_STORED_MAX];
 };
 
@@ -97,6 +103,7 @@ struct sim_node_lease {
 	uint64_t node;
 	bool ended;
 	struct sim_expiry expiry;
+	bool registered[SIM_STORED_MAX]; /* handlers, in its last enrolment */
 };
 
 #define SIM_LOCK_MAX 2
@@ -121,6 +128,7 @@ struct sim_oracle {
 	size_t node_lease_count;
 	struct sim_stored stored[SIM_STORED_MAX];
 	unsigned stored_count;
+	int64_t success_at_ms[SIM_HANDLER_COUNT]; /* when it started */
 	/* For each handler of the cast, what its key and its old key resolve to,
 	   plus 1; 0: the store does not know the key. */
 	unsigned names[SIM_HANDLER_COUNT][2];
@@ -162,7 +170,7 @@ enum postern_state sim_settled_state(enum postern_settle_to to);
 struct sim_record *sim_oracle_find(struct sim_oracle *oracle, int64_t seq);
 
 /* Results of the store, whether or not the node receives them. */
-void sim_oracle_enrolled(struct sim_oracle *oracle,
+void sim_oracle_enrolled(struct sim_oracle *oracle, const struct sim_node *node,
 		const struct postern_enrolment *enrolment);
 void sim_oracle_applied(struct sim_oracle *oracle, const struct sim_node *node,
 		const struct postern_batch *batch, bool reply_lost);
@@ -207,8 +215,8 @@ void sim_oracle_recovered(struct sim_oracle *oracle,
 		const struct postern_recovery *recovery);
 
 /* Runs of handlers and their outcomes, by the stored handler. */
-void sim_oracle_run(struct sim_oracle *oracle, unsigned stored,
-		const struct postern_delivery *run,
+void sim_oracle_run(struct sim_oracle *oracle, const struct sim_role *role,
+		unsigned stored, const struct postern_delivery *run,
 		const struct postern_message *message);
 void sim_oracle_ran(struct sim_oracle *oracle, unsigned stored, int64_t seq,
 		uint64_t fence, enum postern_outcome_kind kind);
@@ -228,6 +236,18 @@ void sim_oracle_node_stopped(struct sim_oracle *oracle, uint64_t node);
 /* The only node left has had the time to run every delivery that it can. */
 void sim_oracle_check_survivor(struct sim_oracle *oracle,
 		const struct sim_node *node);
+/* NULL: none. */
+struct sim_node_lease *sim_oracle_node_lease(struct sim_oracle *oracle,
+		uint64_t node);
+/* registered.c */
+/* A node has enrolled, and its lease is new. */
+void sim_oracle_record_registered(struct sim_oracle *oracle,
+		struct sim_node_lease *lease, const struct sim_node *node,
+		const struct postern_enrolment *enrolment);
+/* Nothing of a former generation is in use any more: check that the node has
+   registered the handlers of the one in place, and no others. */
+void sim_oracle_check_registered(struct sim_oracle *oracle,
+		const struct sim_node *node, uint64_t node_id);
 /* Check that every delivery has ended. */
 void sim_oracle_check_drained(struct sim_oracle *oracle);
 /* Returns how many deliveries are open; `forgotten` counts leases that their

@@ -41,6 +41,7 @@ static const struct {
 	[SIM_WAIT] = { "wait", 10 },
 	[SIM_JUMP] = { "jump", 1 },
 	[SIM_CLEANUP] = { "cleanup", 2 },
+	[SIM_REPLACE] = { "replace", 0 }, /* see draw_replacements() */
 };
 
 const char *sim_store_name(enum sim_store store) {
@@ -123,6 +124,20 @@ static void roll_out(struct sim_plan *plan) {
 	}
 }
 
+/* Turn some operations into replacements. Their dice are separate, so that
+   the other operations stay as they are. */
+static void draw_replacements(struct sim_plan *plan) {
+	struct dice dice = { sim_hash(plan->seed, 4, 0, 0) };
+	size_t percent = 4 + dice_below(&dice, 20);
+	for (size_t i = 0; i < plan->op_count; i++) {
+		struct sim_op *op = &plan->ops[i];
+		if (op->kind != SIM_START && dice_below(&dice, 100) < percent) {
+			op->kind = SIM_REPLACE;
+			op->a = (uint32_t)dice_next(&dice);
+		}
+	}
+}
+
 void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 	struct dice dice = { seed };
 	*plan = (struct sim_plan){
@@ -133,6 +148,9 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 		.exclusive = dice_below(&dice, 3) == 0,
 		.retention = dice_below(&dice, 3) == 0,
 		.ignore_conflicts = dice_below(&dice, 4) == 0,
+		/* One seed in three has neither. */
+		.replaces = seed % 3 == 0,
+		.holds = seed % 3 != 1,
 		.op_count = 20 + dice_below(&dice, SIM_OP_MAX - 20),
 	};
 	if (store == SIM_SQLITE && plan->nodes == 1 && dice_below(&dice, 2) == 0) {
@@ -169,4 +187,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 		roll_out(plan);
 	}
 	plan->survivor = (unsigned)dice_below(&dice, plan->nodes + 1);
+	if (plan->replaces) {
+		draw_replacements(plan);
+	}
 }

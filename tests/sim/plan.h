@@ -44,6 +44,7 @@ enum sim_kind {
 	SIM_WAIT,
 	SIM_JUMP, /* a clock is set */
 	SIM_CLEANUP,
+	SIM_REPLACE, /* of the generation; also while the node is paused */
 	SIM_KIND_COUNT
 };
 
@@ -79,6 +80,8 @@ struct sim_plan {
 	bool exclusive;
 	bool retention;
 	bool ignore_conflicts;
+	bool replaces; /* running nodes replace their generation */
+	bool holds;    /* handlers may return POSTERN_HOLD */
 	/* At the end, this node, counted from 1, runs alone and must run every
 	   delivery whose handler it has; 0: none. */
 	unsigned survivor;

@@ -7,6 +7,8 @@
 
 #include "sim/sim.h"
 
+#include "core/box.h"
+
 #include <stdlib.h>
 
 /* Far more than all backoffs of all attempts take. */
@@ -61,6 +63,19 @@ static void restart_all(struct sim *sim) {
 	start_all(sim);
 }
 
+/* Every node replaces its generation by the newest version; one that has
+   expired registers again before. */
+static void replace_all(struct sim *sim) {
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		struct sim_node *node = &sim->nodes[i];
+		(void)postern_box_sweep(node->box, NULL, NULL);
+		if (!sim_node_replace(node, SIM_GENERATION_COUNT - 1)) {
+			sim_oracle_broken(&sim->oracle, "not-replaced",
+					"node %u keeps generation %u", i, node->generation);
+		}
+	}
+}
+
 /* Run until no delivery is open that a running node can run; `alone` is the
    only running node, NULL: all are running. */
 static void run_until_ended(struct sim *sim, const struct sim_node *alone) {
@@ -74,6 +89,17 @@ static void run_until_ended(struct sim *sim, const struct sim_node *alone) {
 			restart_all(sim);
 		}
 		sim_advance(sim, QUIET_STEP_MS);
+	}
+}
+
+/* With nothing left to do, former generations end. */
+static void check_registered(struct sim *sim) {
+	run_round(sim);
+	for (unsigned i = 0; i < sim->plan->nodes; i++) {
+		const struct sim_node *node = &sim->nodes[i];
+		if (node->box) {
+			sim_oracle_check_registered(&sim->oracle, node, node->box->node);
+		}
 	}
 }
 
@@ -92,6 +118,9 @@ static void run_survivor(struct sim *sim, struct sim_node *survivor) {
 	}
 	run_until_ended(sim, survivor);
 	sim_oracle_check_survivor(&sim->oracle, survivor);
+	if (sim->plan->replaces) {
+		check_registered(sim);
+	}
 }
 
 static void run_quiet_phase(struct sim *sim) {
@@ -105,12 +134,19 @@ static void run_quiet_phase(struct sim *sim) {
 	if (sim->oracle.rule) {
 		return;
 	}
-	run_until_ended(sim, NULL);
+	if (sim->plan->replaces) {
+		replace_all(sim);
+	} else {
+		run_until_ended(sim, NULL);
+		restart_all(sim);
+	}
 	/* All nodes have the newest generation: now no message that it wants is
 	   parked. */
-	restart_all(sim);
 	run_until_ended(sim, NULL);
 	sim_oracle_check_drained(&sim->oracle);
+	if (sim->plan->replaces) {
+		check_registered(sim);
+	}
 }
 
 void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
@@ -125,6 +161,8 @@ void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
 	sum->late_claims += counts->late_claims;
 	sum->double_owners += counts->double_owners;
 	sum->aliases += counts->aliases;
+	sum->replaced += counts->replaced;
+	sum->replaced_busy += counts->replaced_busy;
 }
 
 /* Stop all nodes and write the dump. */

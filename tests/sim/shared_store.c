@@ -68,8 +68,9 @@ static int shared_enrol(struct postern_store *store,
 	r = inner->ops->enrol(inner, enrolment, error);
 	node->sim->in_store = false;
 	if (!r) {
-		sim_oracle_enrolled(&node->sim->oracle, enrolment);
+		sim_oracle_enrolled(&node->sim->oracle, node, enrolment);
 	}
+	node->enrol_refused = r == POSTERN_E_INVALID;
 	return end_call(node, "enrol", r, error);
 }
 

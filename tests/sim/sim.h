@@ -27,9 +27,12 @@
 /* Runs that a node has started and not finished. */
 #define SIM_HELD_MAX 8
 #define SIM_BATCH_MAX 6
+/* Messages that a node was sent and has not answered. */
+#define SIM_SENT_MAX 256
 #define SIM_URL_MAX 400
 
 struct sim;
+struct sim_parcel;
 
 /* Where a fault can be injected. */
 enum sim_site {
@@ -39,15 +42,30 @@ enum sim_site {
 	SIM_SITE_POINT
 };
 
-/* The context of a callback: its node and handler. */
+/* The context of a callback: its node and handler, in one generation. */
 struct sim_role {
 	struct sim_node *node;
 	unsigned handler;
+	const struct sim_generation *generation;
+};
+
+/* A generation that a node put in place, kept until its box is closed. */
+struct sim_generation {
+	struct sim_generation *next;
+	unsigned number; /* of the cast */
+	struct sim_role roles[SIM_HANDLER_COUNT];
 };
 
 struct sim_held {
 	struct postern_run *run;
-	unsigned handler;
+	const struct sim_role *role;
+};
+
+/* A message without a receipt, and the generation that routes it. */
+struct sim_sent {
+	unsigned number;
+	unsigned variant;
+	unsigned generation;
 };
 
 struct sim_node {
@@ -55,20 +73,24 @@ struct sim_node {
 	unsigned index;
 	struct fake_clock clock;
 	struct fake_random random;
-	struct sim_role roles[SIM_HANDLER_COUNT];
 
-	struct postern_box *box; /* NULL: the node is not running */
-	unsigned generation;     /* of its channels and handlers */
-	bool dead;               /* killed: what it does has no effect */
+	struct postern_box *box;            /* NULL: the node is not running */
+	unsigned generation;                /* the number of the one in place */
+	struct sim_generation *generations; /* the one in place first */
+	bool dead;                          /* killed: what it does has no effect */
 	struct sim_held held[SIM_HELD_MAX];
 	size_t held_count;
-	/* Messages passed to accept_async that have no receipt yet. */
-	size_t waiting;
+	struct sim_sent sent[SIM_SENT_MAX];
+	size_t sent_count;
 
 	/* The operation it is executing, NULL if none. */
 	const struct sim_op *op;
 	unsigned sites;
 	bool fault_done;
+	const char *paused_at; /* the site, NULL: not paused */
+	/* The store refused its last enrolment: of two handlers of different
+	   generations, one had become an alias of the other. */
+	bool enrol_refused;
 };
 
 struct sim_counts {
@@ -84,6 +106,8 @@ struct sim_counts {
 	uint64_t double_owners; /* lock acquired while another node believed to own
 							   it */
 	uint64_t aliases;       /* ids that became an alias */
+	uint64_t replaced;      /* generations, and */
+	uint64_t replaced_busy; /* those during another operation of the node */
 };
 
 void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts);
@@ -146,12 +170,17 @@ void sim_advance(struct sim *sim, int64_t ms);
 void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index);
 /* leasing: as with a runner, accepted messages are leased. */
 void sim_node_start(struct sim_node *node, unsigned generation, bool leasing);
+/* Put another generation in place; false: the box refused it. */
+bool sim_node_replace(struct sim_node *node, unsigned generation);
 void sim_node_stop(struct sim_node *node);
 /* Kill the node; its box is destroyed as soon as it is on no stack. */
 void sim_node_kill(struct sim_node *node);
 void sim_node_close_dead(struct sim_node *node);
 /* Finish one held run. */
 void sim_node_finish(struct sim_node *node, size_t index);
+/* A message was sent to the node; it was answered. */
+void sim_node_sent(struct sim_node *node, const struct sim_parcel *parcel);
+void sim_node_answered(struct sim_node *node, const struct sim_parcel *parcel);
 
 /* site.c */
 /* A node passes a site: POSTERN_OK to continue, or the error of the store. */
@@ -171,6 +200,7 @@ struct sim_parcel {
 	unsigned number;
 	unsigned variant;
 	unsigned channel;
+	unsigned generation; /* of the node that it was sent to */
 	char id[SIM_TEXT_MAX];
 	char body[SIM_TEXT_MAX];
 };

@@ -27,11 +27,13 @@ static void pause_node(struct sim_node *node, const char *name) {
 		sim_advance(sim, ms);
 	}
 	struct sim_node *current = sim->current;
+	node->paused_at = name;
 	for (unsigned i = 0; i < node->op->span && !sim->oracle.rule; i++) {
 		if (!sim_step_next(sim)) {
 			break;
 		}
 	}
+	node->paused_at = NULL;
 	sim->current = current;
 	sim_trace(sim, "  node %u continues", node->index);
 	if (sim->options.resumed && !node->dead) {

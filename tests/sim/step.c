@@ -12,6 +12,7 @@
 #include "core/tenure.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct async_send {
 	struct sim_node *node;
@@ -25,6 +26,7 @@ static bool is_definite(int code) {
 
 static void record_receipt(struct sim_node *node,
 		const struct sim_parcel *parcel, int code, int64_t seq) {
+	sim_node_answered(node, parcel);
 	if (node->dead) {
 		code = POSTERN_E_UNAVAILABLE; /* the sender gets no receipt */
 	}
@@ -42,10 +44,16 @@ static unsigned draw_variant(const struct sim_op *op) {
 	return op->b % 16 == 0;
 }
 
+static void record_send(struct sim_node *node, struct sim_parcel *parcel) {
+	parcel->generation = node->generation;
+	sim_node_sent(node, parcel);
+	sim_history_send(node, parcel);
+}
+
 static void step_send(struct sim_node *node, const struct sim_op *op) {
 	struct sim_parcel parcel;
 	sim_parcel_make(node->sim, op->a, draw_variant(op), &parcel);
-	sim_history_send(node, &parcel);
+	record_send(node, &parcel);
 	int64_t seq = 0;
 	int r = postern_box_accept(node->box, sim_channels[parcel.channel].name,
 			&parcel.message, &seq, NULL);
@@ -72,7 +80,7 @@ static void step_send_batch(struct sim_node *node, const struct sim_op *op) {
 	count++;
 	for (size_t i = 0; i < count; i++) {
 		messages[i] = parcels[i].message;
-		sim_history_send(node, &parcels[i]);
+		record_send(node, &parcels[i]);
 	}
 	int r = postern_box_accept_batch(node->box,
 			sim_channels[parcels[0].channel].name, messages, count, receipts,
@@ -86,7 +94,6 @@ static void step_send_batch(struct sim_node *node, const struct sim_op *op) {
 static void record_async_receipt(void *context,
 		const struct postern_receipt *receipt) {
 	struct async_send *async_send = context;
-	async_send->node->waiting--;
 	record_receipt(async_send->node, &async_send->parcel, receipt->error.code,
 			receipt->seq);
 	free(async_send);
@@ -99,14 +106,12 @@ static void step_send_async(struct sim_node *node, const struct sim_op *op) {
 	}
 	async_send->node = node;
 	sim_parcel_make(node->sim, op->a, draw_variant(op), &async_send->parcel);
-	sim_history_send(node, &async_send->parcel);
-	node->waiting++;
+	record_send(node, &async_send->parcel);
 	int r = postern_box_accept_async(node->box,
 			sim_channels[async_send->parcel.channel].name,
 			&async_send->parcel.message, record_async_receipt, async_send,
 			NULL);
 	if (r) {
-		node->waiting--;
 		record_receipt(node, &async_send->parcel, r, 0);
 		free(async_send);
 	}
@@ -248,6 +253,10 @@ static void step_cleanup(struct sim_node *node, const struct sim_op *op) {
 	postern__cleanup_end(node->box, &state);
 }
 
+static void step_replace(struct sim_node *node, const struct sim_op *op) {
+	(void)sim_node_replace(node, op->a % SIM_REPLACED_COUNT);
+}
+
 static void step_stop(struct sim_node *node, const struct sim_op *op) {
 	(void)op;
 	sim_node_stop(node);
@@ -280,6 +289,7 @@ static void (*const steps[SIM_KIND_COUNT])(struct sim_node *,
 	[SIM_COMPARE] = step_compare,
 	[SIM_STOP] = step_stop,
 	[SIM_CLEANUP] = step_cleanup,
+	[SIM_REPLACE] = step_replace,
 	[SIM_CRASH] = step_crash,
 };
 
@@ -319,6 +329,40 @@ static void step_crash_all(struct sim *sim) {
 	sim_world_reopen(sim);
 }
 
+static bool is_unlocked(pthread_mutex_t *mutex) {
+	bool unlocked = pthread_mutex_trylock(mutex) == 0;
+	if (unlocked) {
+		(void)pthread_mutex_unlock(mutex);
+	}
+	return unlocked;
+}
+
+/* Whether another thread of a paused node could replace its generation now,
+   without waiting. At two points a run has started, but not its handler. */
+static bool is_replaceable(const struct sim_node *node) {
+	struct postern_box *box = node->box;
+	enum sim_kind kind = node->op->kind;
+	return node->paused_at && strcmp(node->paused_at, "run.before") != 0 &&
+		   strcmp(node->paused_at, "transact.before") != 0 &&
+		   kind != SIM_START && kind != SIM_STOP && kind != SIM_REPLACE &&
+		   is_unlocked(&box->replacing) && is_unlocked(&box->pausing) &&
+		   is_unlocked(&box->mutex);
+}
+
+/* The node is paused in another operation, which has its own thread. */
+static void step_replace_busy(struct sim_node *node, const struct sim_op *op) {
+	struct sim *sim = node->sim;
+	struct sim_node *current = sim->current;
+	sim_trace(sim, "node %u, while paused: replace", node->index);
+	sim->current = node;
+	sim->depth++;
+	uint64_t before = sim->counts.replaced;
+	step_replace(node, op);
+	sim->counts.replaced_busy += sim->counts.replaced - before;
+	sim->depth--;
+	sim->current = current;
+}
+
 static void step_node(struct sim *sim, const struct sim_op *op) {
 	struct sim_node *node = &sim->nodes[op->node];
 	bool up = node->box && !node->dead;
@@ -328,6 +372,10 @@ static void step_node(struct sim *sim, const struct sim_op *op) {
 		if (!node->op) {
 			sim_node_close_dead(node);
 		}
+		return;
+	}
+	if (op->kind == SIM_REPLACE && up && node->op && is_replaceable(node)) {
+		step_replace_busy(node, op);
 		return;
 	}
 	if (node->op || up == (op->kind == SIM_START) ||

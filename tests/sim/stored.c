@@ -36,12 +36,9 @@ unsigned sim_stored_resolve(const struct sim_oracle *oracle, const char *key) {
 
 unsigned sim_stored_of(const struct sim_oracle *oracle, unsigned handler,
 		unsigned generation) {
-	const struct sim_handler *cast = &sim_handlers[handler];
-	if (generation < cast->since) {
-		return SIM_STORED_MAX;
-	}
-	return resolve_name(oracle,
-			oracle->names[handler][cast->old_key && generation == 0]);
+	struct sim_version version = sim_cast_version(handler, generation);
+	return version.exists ? sim_stored_resolve(oracle, version.key)
+						  : SIM_STORED_MAX;
 }
 
 unsigned sim_stored_find(const struct sim_oracle *oracle, int64_t id) {
@@ -176,7 +173,8 @@ static unsigned rate_match(const struct sim_delivery *delivery,
 	if (event->kind == POSTERN_EVENT_FENCED) {
 		bool held = delivery->state == POSTERN_STATE_LEASED &&
 					delivery->fence == event->fence;
-		return settled || held ? 1 : 2;
+		/* A lease of the former node of this process is still held. */
+		return settled ? 1 : held ? 2 : 3;
 	}
 	bool fits = settled &&
 				sim_settled_state(delivery->settled[slot].to) == event->state;

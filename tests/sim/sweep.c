@@ -20,6 +20,7 @@ static const struct sim_op scenario[] = {
 	{ .kind = SIM_SEND, .a = 3, .b = 1 },
 	{ .kind = SIM_SEND_ASYNC, .a = 4, .b = 1 },
 	{ .kind = SIM_SEND_ASYNC, .a = 5, .b = 1 },
+	{ .kind = SIM_REPLACE, .a = 4 }, /* with leases and sends of the old one */
 	{ .kind = SIM_COMMIT },
 	{ .kind = SIM_RUN, .a = 4 },
 	{ .kind = SIM_COMMIT },

@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SEEDS_DEFAULT 300
+#define SEEDS_DEFAULT 250
 
 static struct temp_dir directory;
 
@@ -67,13 +67,16 @@ static void print_counts(const char *store, uint64_t seeds,
 		const struct sim_counts *sum) {
 	(void)printf("# %s: %llu seeds, %llu operations, %llu messages sent, "
 				 "%llu runs, %llu store errors, %llu crashes, %llu pauses, "
-				 "%llu leases lost, %llu results refused, %llu aliases made\n",
+				 "%llu leases lost, %llu results refused, %llu aliases made, "
+				 "%llu generations replaced, %llu of them by a busy node\n",
 			store, (unsigned long long)seeds, (unsigned long long)sum->ops,
 			(unsigned long long)sum->messages, (unsigned long long)sum->runs,
 			(unsigned long long)sum->errors, (unsigned long long)sum->crashes,
 			(unsigned long long)sum->pauses,
 			(unsigned long long)sum->recoveries,
-			(unsigned long long)sum->fenced, (unsigned long long)sum->aliases);
+			(unsigned long long)sum->fenced, (unsigned long long)sum->aliases,
+			(unsigned long long)sum->replaced,
+			(unsigned long long)sum->replaced_busy);
 }
 
 /* The seed of the current run, printed if the process dies. */
@@ -248,7 +251,7 @@ static void find_pause_cached(void) {
 }
 
 static void find_stale_settle(void) {
-	find_mutant("stale-settle", NULL, SIM_MEMORY, 14);
+	find_mutant("stale-settle", NULL, SIM_MEMORY, 30);
 }
 
 static void sweep_all(enum sim_fault fault, int code, bool halfway,

@@ -304,6 +304,180 @@ static void refused_generation_changes_nothing(void) {
 	}
 }
 
+/* Each generation is valid, and two of them have two keys of one handler. */
+static void renamed_there_and_back(void) {
+	static const char *const legacy[] = { "h" };
+	struct scene scene;
+	if (scene_open(&scene, POSTERN_ORPHANS_HOLD)) {
+		(void)scene_first(&scene, "h", NULL);
+		scene_start(&scene, false);
+		CHECK_INT(scene_send(&scene, "t", "1"), POSTERN_OK);
+		struct postern_generation *next = next_generation(&scene);
+		(void)next_role(&scene, next, "i", legacy, NULL);
+		put_in_place(&scene, next);
+		next = next_generation(&scene);
+		(void)next_role(&scene, next, "h", NULL, NULL);
+		put_in_place(&scene, next);
+		next = next_generation(&scene);
+		const struct role *last = next_role(&scene, next, "i", NULL, NULL);
+		put_in_place(&scene, next);
+		scene_process(&scene);
+		CHECK_INT(last->runs, 1);
+		scene_close(&scene);
+	}
+}
+
+/* A run of the first generation lasts while its handler is renamed, its old key
+   is dropped, and it is renamed again. */
+static void renamed_twice_during_a_run(void) {
+	static const char *const legacy[] = { "h", "i" };
+	struct scene scene;
+	if (scene_open(&scene, POSTERN_ORPHANS_HOLD)) {
+		const struct role *old = scene_first(&scene, "h", NULL);
+		scene_start(&scene, true);
+		CHECK_INT(scene_send(&scene, "slow", "1"), POSTERN_OK);
+		(void)sem_wait(&scene.began);
+		struct postern_generation *next = next_generation(&scene);
+		(void)next_role(&scene, next, "i", &legacy[0], NULL);
+		put_in_place(&scene, next);
+		next = next_generation(&scene);
+		(void)next_role(&scene, next, "i", NULL, NULL);
+		put_in_place(&scene, next);
+		next = next_generation(&scene);
+		const struct role *new = next_role(&scene, next, "j", &legacy[1], NULL);
+		put_in_place(&scene, next);
+		/* The generations between are destroyed. */
+		CHECK_OK(postern_box_sweep(scene.box, NULL, &scene.error),
+				&scene.error);
+		CHECK_INT(scene_send(&scene, "t", "2"), POSTERN_OK);
+		wait_for(&new->runs, 1);
+		CHECK_INT(atomic_load(&old->runs), 0);
+		(void)sem_post(&scene.may_end);
+		wait_for(&old->runs, 1);
+		scene_close(&scene);
+	}
+}
+
+/* Fails in the first generation, once it may. */
+static void retry_soon(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct role *role = context;
+	(void)message;
+	(void)delivery;
+	(void)sem_post(&role->scene->began);
+	(void)sem_wait(&role->scene->may_end);
+	postern_outcome_set(outcome, POSTERN_RETRY_AFTER, 10, "once more");
+	atomic_fetch_add(&role->runs, 1);
+}
+
+/* Well before the next poll. */
+static void wait_soon(const atomic_int *value, int wanted) {
+	for (int i = 0; i < 10000 && atomic_load(value) < wanted; i++) {
+		(void)usleep(1000);
+	}
+	CHECK_INT(atomic_load(value), wanted);
+}
+
+/* Two handlers become one while both run. */
+static void merged_handler_is_retried_in_time(void) {
+	static const char *const legacy[] = { "i" };
+	struct scene scene;
+	if (scene_open(&scene, POSTERN_ORPHANS_HOLD)) {
+		struct role *both[2];
+		static const char *const keys[] = { "h", "i" };
+		for (size_t i = 0; i < 2; i++) {
+			both[i] = add_role(&scene, 1, keys[i]);
+			struct postern_handler_options options =
+					role_options(both[i], NULL, NULL);
+			options.callback = retry_soon;
+			CHECK_OK(postern_box_add_handler(scene.box, "c", &options,
+							 &scene.error),
+					&scene.error);
+		}
+		scene_start(&scene, true);
+		CHECK_INT(scene_send(&scene, "t", "1"), POSTERN_OK);
+		(void)sem_wait(&scene.began);
+		(void)sem_wait(&scene.began);
+		struct postern_generation *next = next_generation(&scene);
+		const struct role *new = next_role(&scene, next, "h", legacy, NULL);
+		put_in_place(&scene, next);
+		/* Each of the two is a delivery, and is retried when it is due. */
+		(void)sem_post(&scene.may_end);
+		wait_soon(&new->runs, 1);
+		(void)sem_post(&scene.may_end);
+		wait_soon(&new->runs, 2);
+		scene_close(&scene);
+	}
+}
+
+/* Between two generations with the handler there is one without it, and the
+   second is destroyed while a run of the first lasts. */
+static void handler_outlives_its_generation(void) {
+	struct scene scene;
+	if (scene_open(&scene, POSTERN_ORPHANS_HOLD)) {
+		struct role *old = add_role(&scene, 1, "h");
+		struct postern_handler_options options = role_options(old, NULL, NULL);
+		options.callback = retry_soon;
+		CHECK_OK(postern_box_add_handler(scene.box, "c", &options,
+						 &scene.error),
+				&scene.error);
+		scene_start(&scene, true);
+		CHECK_INT(scene_send(&scene, "t", "1"), POSTERN_OK);
+		(void)sem_wait(&scene.began);
+		struct postern_generation *next = next_generation(&scene);
+		const struct role *between = next_role(&scene, next, "h", NULL, NULL);
+		put_in_place(&scene, next);
+		put_in_place(&scene, next_generation(&scene));
+		CHECK_OK(postern_box_sweep(scene.box, NULL, &scene.error),
+				&scene.error);
+		(void)sem_post(&scene.may_end);
+		wait_for(&old->runs, 1);
+		CHECK_OK(postern_box_commit(scene.box, NULL, &scene.error),
+				&scene.error);
+		next = next_generation(&scene);
+		const struct role *new = next_role(&scene, next, "h", NULL, NULL);
+		put_in_place(&scene, next);
+		wait_soon(&new->runs, 1);
+		CHECK_INT(atomic_load(&between->runs), 0);
+		scene_close(&scene);
+	}
+}
+
+/* The handler with the same key, rather than the first that shares one. */
+static void same_key_is_continued_first(void) {
+	static const char *const legacy[] = { "g" };
+	static const char *const other[] = { "other" };
+	struct scene scene;
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.concurrency = 1;
+	if (scene_open(&scene, POSTERN_ORPHANS_HOLD)) {
+		struct role *first = add_role(&scene, 1, "g");
+		struct postern_handler_options options =
+				role_options(first, NULL, NULL);
+		options.types = other;
+		options.type_count = 1;
+		CHECK_OK(postern_box_add_handler(scene.box, "c", &options,
+						 &scene.error),
+				&scene.error);
+		(void)scene_first(&scene, "h", &policy);
+		scene_start(&scene, true);
+		CHECK_INT(scene_send(&scene, "slow", "1"), POSTERN_OK);
+		(void)sem_wait(&scene.began);
+		struct postern_generation *next = next_generation(&scene);
+		const struct role *new = next_role(&scene, next, "h", legacy, &policy);
+		put_in_place(&scene, next);
+		/* The run of the old "h" counts. */
+		CHECK_INT(scene_send(&scene, "t", "2"), POSTERN_OK);
+		(void)usleep(100 * 1000);
+		CHECK_INT(atomic_load(&new->runs), 0);
+		(void)sem_post(&scene.may_end);
+		wait_soon(&new->runs, 1);
+		scene_close(&scene);
+	}
+}
+
 /* Load: senders, a runner, and a thread that replaces the generation. Each has
    the handlers "always" and "odd" or "even"; "always" is renamed each time. */
 
@@ -464,8 +638,18 @@ static void replaced_under_load(void) {
 				removed_handler_waits },                                  \
 			{ "a renamed handler continues the old one",                  \
 				renamed_handler_goes_on },                                \
+			{ "a handler can be renamed back, and forth again",           \
+				renamed_there_and_back },                                 \
 			{ "a generation that is refused changes nothing",             \
 				refused_generation_changes_nothing },                     \
+			{ "a handler is renamed twice during one run",                \
+				renamed_twice_during_a_run },                             \
+			{ "a handler that continues two claims the retries of both",  \
+				merged_handler_is_retried_in_time },                      \
+			{ "a handler comes back while an old run of it lasts",        \
+				handler_outlives_its_generation },                        \
+			{ "a handler continues the one with its own key",             \
+				same_key_is_continued_first },                            \
 	{                                                                     \
 		"generations replaced under load lose and double nothing",        \
 				replaced_under_load                                       \

@@ -6,11 +6,13 @@
 
 #include "tap.h"
 
+#include "core/box.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 
 #include <postern/postern.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,11 +30,15 @@ struct bench {
 	/* Output. */
 	int settled; /* settlements that were passed to the store */
 	int again;   /* settlements marked as repeated */
+	size_t most; /* items of one batch that were passed to the store */
 };
 
 static int decide_fault(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct bench *bench = context;
+	if (batch && batch->accept_count > bench->most) {
+		bench->most = batch->accept_count;
+	}
 	for (size_t i = 0; batch && i < batch->settlement_count; i++) {
 		bench->settled++;
 		bench->again += batch->settlements[i].again;
@@ -132,6 +138,35 @@ static void bad_item_stands_alone(void) {
 	for (int i = 0; i < MANY; i++) {
 		CHECK_INT(receipts[i].error.code,
 				i == 77 ? POSTERN_OK : POSTERN_E_DUPLICATE);
+	}
+	postern_box_destroy(bench.box);
+}
+
+static void batches_are_bounded(void) {
+	struct bench bench;
+	if (open_box(&bench)) {
+		int count = POSTERN__COMMIT_ITEMS_MAX + 500;
+		for (int i = 0; i < count; i++) {
+			char id[16];
+			(void)snprintf(id, sizeof(id), "m%d", i);
+			const struct postern_message message = {
+				.size = sizeof(message),
+				.id = id,
+				.body = "",
+			};
+			CHECK_OK(postern_box_accept_async(bench.box, "c", &message, NULL,
+							 NULL, &bench.error),
+					&bench.error);
+		}
+		size_t total = 0;
+		size_t done = 1;
+		while (done > 0 &&
+				CHECK_OK(postern_box_commit(bench.box, &done, &bench.error),
+						&bench.error)) {
+			total += done;
+		}
+		CHECK_INT(total, count);
+		CHECK_INT(bench.most, POSTERN__COMMIT_ITEMS_MAX);
 	}
 	postern_box_destroy(bench.box);
 }
@@ -276,6 +311,7 @@ static void health_comes_back(void) {
 static const struct tap_case cases[] = {
 	{ "one bad item is isolated by halving and the others commit",
 			bad_item_stands_alone },
+	{ "a commit has no more items than fit into a batch", batches_are_bounded },
 	{ "with the store down accepts fail and nothing is stored",
 			store_down_fails_accepts },
 	{ "with the store down settlements wait and are not lost",

@@ -134,6 +134,13 @@ static void wrong_values(void) {
 											"out of range; write 1 to 1000" },
 		{ "defaults: {concurrency: 0}", "f:1:25: concurrency: '0' is out of "
 										"range; write 1 to 1000000" },
+		{ "health: {degraded_after: 5m, unhealthy_after: 1m}",
+				"f:1:47: health.unhealthy_after (1m) must not be less than "
+				"health.degraded_after (5m)" },
+		{ "health: {degraded_after: 0s}",
+				"f:1:26: degraded_after: '0s' is out of range; write 1ms to "
+				"3650d" },
+		{ "health: {after: 1s}", "f:1:10: unknown key 'after' in 'health'" },
 		{ "metrics: maybe",
 				"f:1:10: metrics: 'maybe' is not a switch; write on or off" },
 		{ "defaults: {orphans: poisen}",
@@ -295,21 +302,40 @@ static void not_in_this_version(void) {
 		{ "channels: {c: {sources: [{lines: {}}]}}",
 				"f:1:34: a source of kind 'lines' needs the option 'file'" },
 		{ "channels: {c: {sources: [{lines: {file: a, path: b}}]}}",
-				"f:1:34: a source of kind 'lines' has no option 'path'" },
+				"f:1:50: a source of kind 'lines' has no option 'path'" },
+		{ "channels: {c: {sources: [{lines: {file: a, folow: on}}]}}",
+				"f:1:51: a source of kind 'lines' has no option 'folow'; did "
+				"you mean 'follow'?" },
 		{ "channels: {c: {sources: [{lines: a, name: staged}]}}",
 				"f:1:43: the name 'staged' of a source is already used" },
 		{ "channels: {c: {sources: [{lines: a, name: x}]}, "
 		  "d: {sources: [{lines: a, name: x}]}}",
 				"f:1:80: the name 'x' of a source is already used" },
+		{ "tls: {cert_file: x}", "f:1:1: 'tls' is not in this version" },
+		{ "channels: {c: {former_names: [b]}}",
+				"f:1:16: 'former_names' is not in this version" },
+		{ "channels: {c: {handlers: {h: {pull: {}}}}}",
+				"f:1:31: 'pull' is not in this version" },
 		{ "channels: {c: {handlers: {h: {webhook: {url: x}}}}}",
 				"f:1:31: 'webhook' is not in this version" },
 		{ "channels: {c: {handlers: {h: {publish: }}}}",
 				"f:1:31: 'publish' is not in this version" },
 		{ "channels: {c: {handlers: {h: {plugin: x.so}}}}",
 				"f:1:31: 'plugin' is not in this version" },
-		{ "metrics: off", "f:1:10: metrics: 'off' is not in this version" },
-		{ "defaults: {rate: 10/s}",
-				"f:1:18: rate: '10/s' is not in this version" },
+		{ "defaults: {rate: 10}",
+				"f:1:18: rate: '10' is not a rate; write a number per second, "
+				"minute or hour, such as 100/s, 10/m or 5/h" },
+		{ "defaults: {rate: 0/s}",
+				"f:1:18: rate: '0/s' is out of range; write 1 to 1000000 per "
+				"second, minute or hour" },
+		{ "defaults: {rate: 1000000000/s}",
+				"f:1:18: rate: '1000000000/s' is out of range; write 1 to "
+				"1000000 per second, minute or hour" },
+		{ "defaults: {rate: 10/d}",
+				"f:1:18: rate: '10/d' is not a rate; write a number per "
+				"second, minute or hour, such as 100/s, 10/m or 5/h" },
+		{ "defaults: {break_after: 0}",
+				"f:1:25: break_after: '0' is out of range; write 1 to 1000" },
 		/* A mistake is still reported as a mistake. */
 		{ "channels: {c: {mode: gaurd}}",
 				"f:1:22: mode: 'gaurd' is not one of inbox|guard|direct; did "

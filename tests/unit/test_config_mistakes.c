@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+#include <postern/source.h>
+
 #include "base/buf.h"
 #include "server/config.h"
 #include "server/config_mistakes.h"
@@ -95,6 +97,47 @@ static void every_source(void) {
 }
 
 /* A value that is wrong is compared with no other. */
+static void every_option_of_a_source(void) {
+	struct postern__config_input input = { 0 };
+	check_all("channels:\n"
+			  "  c:\n"
+			  "    sources:\n"
+			  "      - lines:\n"
+			  "          follow: perhaps\n"
+			  "          max_line_size: 3B\n"
+			  "          fil: x\n",
+			&input,
+			"f:5:11: a source of kind 'lines' needs the option 'file'\n"
+			"f:5:19: lines.follow: 'perhaps' is not a switch; write on or off\n"
+			"f:6:26: lines.max_line_size: '3B' is out of range; write 1KiB to "
+			"256MiB\n"
+			"f:7:16: a source of kind 'lines' has no option 'fil'; did you "
+			"mean 'file'?\n");
+}
+
+static void sources_without_end(void) {
+	struct postern__config_input input = { 0 };
+	struct postern__buf text;
+	postern__buf_init(&text, (size_t)64 * 1024);
+	for (int i = 0; i < POSTERN_SOURCE_COUNT_MAX; i++) {
+		/* A list has at most 1,000 entries, so there are two. */
+		postern__buf_append_text(&text, i == 0   ? "channels: {c: {sources: ["
+										: i == 2 ? "]},\nd: {sources: [\n"
+												 : ",\n");
+		postern__buf_append_text(&text, "{lines: x}");
+	}
+	postern__buf_append_text(&text, "]}}");
+	check_all(postern__buf_text(&text), &input,
+			"f:1001:1: more than 999 sources\n");
+	postern__buf_reset(&text);
+	postern__buf_printf(&text,
+			"channels: {c: {sources: [{lines: x, name: %0201d}]}}", 1);
+	check_all(postern__buf_text(&text), &input,
+			"f:1:43: the name of a source has at most 200 bytes; set a shorter "
+			"'name'\n");
+	postern__buf_finish(&text);
+}
+
 static void no_consequences(void) {
 	static const struct {
 		const char *text;
@@ -195,6 +238,8 @@ static const struct tap_case cases[] = {
 	{ "the mistakes of a file are all reported, in its order", every_level },
 	{ "mistakes of variables and flags follow those of the file",
 			every_source },
+	{ "the mistakes of a source are all reported", every_option_of_a_source },
+	{ "too many sources and long names are refused", sources_without_end },
 	{ "a mistake is reported once and causes no other", no_consequences },
 	{ "mistakes over 100 are counted", too_many },
 	{ "handlers and stores that cannot be served are all reported",

@@ -2,6 +2,10 @@
 /* Printing a configuration, and the options themselves. */
 
 #include <jansson.h>
+#include <postern/source.h>
+#include <postern/sys/handler.h>
+#include <postern/sys/option.h>
+#include <postern/sys/source.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -49,7 +53,7 @@ static void as_text(void) {
 		const char *text = postern__buf_text(&buf);
 		CHECK_CONTAINS(text, "# f.yaml\nstore: sqlite:a.db  # f.yaml:1\n");
 		CHECK_CONTAINS(text, "\nshutdown_grace: 30s  # default\n");
-		CHECK(!strstr(text, "metrics"));
+		CHECK_CONTAINS(text, "\nmetrics: on  # default\n");
 		CHECK_CONTAINS(text, "\nworkers: 6  # $POSTERN_WORKERS\n");
 		CHECK_CONTAINS(text, "\ndefaults:\n");
 		CHECK_CONTAINS(text, "\n  max_attempts: 7  # --max-attempts\n");
@@ -240,8 +244,13 @@ static void pasted(void) {
 			"  b:\n"
 			"    store: q\n"
 			"    max_message_size: 5KiB\n"
+			"    sources:\n"
+			"      - lines: '/a/key=1 $${b}'\n"
+			"      - {name: 'null', lines: {file: '-', follow: off, "
+			"max_line_size: 1MiB}}\n"
 			"    handlers:\n"
-			"      'h:': {exec: [/bin/a b], types: ['*', 'a, b', '#']}\n";
+			"      'h:': {exec: [/bin/a b], types: ['*', 'a, b', '#', "
+			"'null']}\n";
 	struct postern__config *first = NULL;
 	struct postern__config *second = NULL;
 	struct postern_error error = { 0 };
@@ -263,12 +272,143 @@ static void pasted(void) {
 			CHECK_INT(postern__config_channel(second, 1)
 							  ->values.retention_payload_ms,
 					3600000);
+			const struct postern__config_channel *channel =
+					postern__config_channel(second, 1);
+			CHECK_STR(channel->sources[0].settings[0].value, "/a/key=1 ${b}");
+			CHECK_STR(channel->sources[1].name, "null");
+			CHECK_STR(channel->sources[1].settings[2].value, "1MiB");
 		}
 	}
 	postern__config_destroy(first);
 	postern__config_destroy(second);
 	postern__buf_finish(&before);
 	postern__buf_finish(&after);
+}
+
+/* A relative path starts at the file's directory; '-' is no path. */
+static void paths_of_sources(void) {
+	static const char text[] =
+			"channels: {c: {sources: [{lines: x}, {lines: '-'}]}}";
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	if (CHECK_OK(postern__config_parse("/dev/f", text, strlen(text), NULL,
+						 &config, &error),
+				&error)) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, 0);
+		CHECK_STR(channel->sources[0].settings[0].value, "/dev/x");
+		CHECK_STR(channel->sources[1].settings[0].value, "-");
+	}
+	postern__config_destroy(config);
+}
+
+static int no_handler(const struct postern_handler_setup *setup,
+		struct postern_handler **out, struct postern_error *error) {
+	(void)setup;
+	(void)out;
+	(void)error;
+	return POSTERN_E_UNSUPPORTED;
+}
+
+static void defaults_of_a_kind(void) {
+	static const int64_t delays[] = { 2000, 3000 };
+	static const struct postern_option option = { .name = "text" };
+	const struct postern_handler_kind kind = {
+		.size = sizeof kind,
+		.name = "patient",
+		.options = &option,
+		.option_count = 1,
+		.settings_size = sizeof(const char *),
+		.timeout_ms = 7000,
+		.max_attempts = 9,
+		.backoff_ms = delays,
+		.backoff_count = 2,
+		.concurrency = 3,
+		.create = no_handler,
+	};
+	static const char text[] = "channels: {c: {handlers: {a: {patient: x}, "
+							   "b: {patient: x, max_attempts: 4, backoff: 1s, "
+							   "concurrency: 5, timeout: 1s}}}}";
+	struct postern__config *config = NULL;
+	struct postern_error error = { 0 };
+	CHECK_OK(postern_handler_kind_register(&kind, &error), &error);
+	if (CHECK_OK(postern__config_parse("f", text, strlen(text), NULL, &config,
+						 &error),
+				&error)) {
+		const struct postern__config_values *own =
+				&postern__config_handler_named(config, "a")->values;
+		const struct postern__config_values *set =
+				&postern__config_handler_named(config, "b")->values;
+		CHECK_INT(own->timeout_ms, 7000);
+		CHECK_INT(own->max_attempts, 9);
+		CHECK_INT(own->concurrency, 3);
+		CHECK_INT(own->backoff_count, 2);
+		CHECK_INT(set->timeout_ms, 1000);
+		CHECK_INT(set->max_attempts, 4);
+		CHECK_INT(set->concurrency, 5);
+		CHECK_INT(set->backoff_count, 1);
+	}
+	postern__config_destroy(config);
+}
+
+/* A source of a kind that has secrets. It is validated by creating it. */
+struct queue_settings {
+	const char *url;
+	const char *token;
+};
+
+static void queue_destroy(struct postern_source *source) {
+	(void)source;
+}
+
+static int queue_create(const void *settings, struct postern_source **out,
+		struct postern_error *error) {
+	static const struct postern_source_ops ops = { .destroy = queue_destroy };
+	static struct postern_source source = { .ops = &ops };
+	(void)settings;
+	(void)error;
+	*out = &source;
+	return POSTERN_OK;
+}
+
+static void secrets_of_sources(void) {
+	static const struct postern_option options[] = {
+		{ .name = "url",
+				.type = POSTERN_OPTION_TEXT,
+				.offset = offsetof(struct queue_settings, url),
+				.flags = POSTERN_OPTION_SECRET },
+		{ .name = "token",
+				.type = POSTERN_OPTION_TEXT,
+				.offset = offsetof(struct queue_settings, token),
+				.flags = POSTERN_OPTION_HIDDEN },
+	};
+	const struct postern_source_kind kind = {
+		.size = sizeof kind,
+		.name = "queue",
+		.options = options,
+		.option_count = 2,
+		.settings_size = sizeof(struct queue_settings),
+		.create = queue_create,
+	};
+	static const char text[] = "channels: {c: {sources: [{queue: {url: "
+							   "'amqp://u:canary@h/v', token: canary}}]}}";
+	struct postern__config *config = NULL;
+	struct postern__buf buf;
+	struct postern_error error = { 0 };
+	postern__buf_init(&buf, 65536);
+	CHECK_OK(postern_source_kind_register(&kind, &error), &error);
+	if (CHECK_OK(postern__config_parse("f", text, strlen(text), NULL, &config,
+						 &error),
+				&error)) {
+		postern__config_print(config, false, &buf);
+		CHECK_CONTAINS(postern__buf_text(&buf), "# token: is not shown\n");
+		postern__config_print(config, true, &buf);
+		CHECK(!strstr(postern__buf_text(&buf), "canary"));
+		CHECK_CONTAINS(postern__buf_text(&buf),
+				"{\"url\":\"amqp://u:***@h/v\"}");
+	}
+	postern__config_destroy(config);
+	postern__buf_finish(&buf);
 }
 
 static void names_of_options(void) {
@@ -340,6 +480,9 @@ static const struct tap_case cases[] = {
 	{ "the effective configuration as JSON is the same", as_json },
 	{ "each store is printed with its URL and its own options", with_stores },
 	{ "the printed configuration can be parsed again", pasted },
+	{ "relative paths of sources start at the file", paths_of_sources },
+	{ "a handler has the defaults of its kind", defaults_of_a_kind },
+	{ "secrets of sources are not printed", secrets_of_sources },
 	{ "without a file the defaults are printed", without_a_file },
 	{ "each global option has a flag and a variable", names_of_options },
 	{ "a default is printed as it is written in the table", fallbacks },

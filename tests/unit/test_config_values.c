@@ -67,6 +67,9 @@ static void check_defaults(const struct postern__config_values *values) {
 	CHECK_INT(values->concurrency, 0);
 	CHECK_INT(values->commit_batch, 1);
 	CHECK_INT(values->on_poisoned_duplicate, POSTERN_POISONED_DUPLICATE_IGNORE);
+	CHECK_INT(values->on_broken, POSTERN_ON_BROKEN_HOLD);
+	CHECK_INT(values->break_after, 20);
+	CHECK(!values->rate);
 	CHECK_INT(values->max_message_size, 1024 * 1024);
 	CHECK_INT(values->unrouted, POSTERN_UNROUTED_PARK);
 	CHECK_INT(values->on_conflict, POSTERN_CONFLICT_REJECT);
@@ -153,6 +156,8 @@ static void every_option(void) {
 			"  max_retry_delay: 12s\n  backoff: [1s, 10s, 0]\n"
 			"  lease: 13s\n  timeout: none\n  concurrency: 14\n"
 			"  commit_batch: 15\n  on_poisoned_duplicate: retry\n"
+			"  on_broken: count\n  break_after: 23\n  rate: 24/m\n"
+			"  burst: 25\n"
 			"  max_message_size: 16B\n  processing: exclusive\n"
 			"  lock_name: L\n  cleanup_lock_name: C_{store}\n"
 			"  lock_acquire_timeout: 17s\n  node_lease: 18s\n"
@@ -191,6 +196,10 @@ static void every_option(void) {
 	CHECK_INT(values->concurrency, 14);
 	CHECK_INT(values->commit_batch, 15);
 	CHECK_INT(values->on_poisoned_duplicate, POSTERN_POISONED_DUPLICATE_RETRY);
+	CHECK_INT(values->on_broken, POSTERN_ON_BROKEN_COUNT);
+	CHECK_INT(values->break_after, 23);
+	CHECK_STR(values->rate, "24/m");
+	CHECK_INT(values->burst, 25);
 	CHECK_INT(values->max_message_size, 16);
 	CHECK_INT(values->unrouted, POSTERN_UNROUTED_REJECT);
 	CHECK_INT(values->on_conflict, POSTERN_CONFLICT_IGNORE);
@@ -641,9 +650,9 @@ static void shipped_texts(void) {
 	for (size_t i = 0; postern__config_option_get(i, &option); i++) {
 		options += !option.later && !strstr(option.name, "_file");
 	}
-	/* Without `store`, which is set; `retention` is one line. With those of a
-	   channel, `stores`, and two handlers. */
-	CHECK_INT(settings, options - 2 + 3 + 1 + 6);
+	/* Without `store`, which is set; `retention` and `health` are one line
+	   each. With those of a channel, `stores`, and two handlers. */
+	CHECK_INT(settings, options - 3 + 3 + 1 + 6);
 	config = parse_text(text);
 	if (config) {
 		check_defaults(postern__config_global(config));

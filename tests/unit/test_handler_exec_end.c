@@ -136,7 +136,7 @@ struct job {
 
 static void *job_main(void *context) {
 	struct job *job = context;
-	job->handler->ops->start(job->handler, &job->run);
+	fake_start(job->handler, &job->run);
 	return NULL;
 }
 
@@ -197,7 +197,7 @@ static void cancel_first(void) {
 			make_shell("echo > \"$0\"", file_path("started", path));
 	fake_init(&run, "hello", 5);
 	handler->ops->cancel(handler, &run, POSTERN_CANCEL_STOP);
-	handler->ops->start(handler, &run);
+	fake_start(handler, &run);
 	CHECK_INT(run.return_count, 1);
 	CHECK_INT(run.finish_count, 0);
 	CHECK(access(path, F_OK) < 0);
@@ -212,7 +212,7 @@ static void server_dies(void) {
 	if (server == 0) {
 		struct postern_run run;
 		fake_init(&run, "hello", 5);
-		handler->ops->start(handler, &run);
+		fake_start(handler, &run);
 		_exit(0);
 	}
 	pid_t program = read_pid(path);

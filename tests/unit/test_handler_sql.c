@@ -274,9 +274,14 @@ static void schema_changes(void) {
 	execute_sql(db, "drop table t");
 	fake_init(&run, "", 0);
 	run_in_transaction(handler, db, &run);
-	CHECK_INT(run.outcome.kind, POSTERN_POISON);
+	CHECK_INT(run.outcome.kind, POSTERN_HOLD);
 	CHECK_STR(run.outcome.reason, "no such table: t");
-	execute_sql(db, "create table t(x)");
+	execute_sql(db, "create table t(y)");
+	fake_init(&run, "", 0);
+	run_in_transaction(handler, db, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_HOLD);
+	CHECK_STR(run.outcome.reason, "table t has no column named x");
+	execute_sql(db, "drop table t; create table t(x)");
 	fake_init(&run, "", 0);
 	run_in_transaction(handler, db, &run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
@@ -290,24 +295,27 @@ static void errors(void) {
 					"z int check (z > 0)) strict");
 	execute_sql(db, "create table u(t int references t(x))");
 	execute_sql(db, "pragma foreign_keys = on");
-	/* Permanent errors. */
-	check_outcome(db, "insert nonsense", "", POSTERN_POISON, "syntax error");
-	check_outcome(db, "insert into nowhere values (1)", "", POSTERN_POISON,
+	/* The handler is at fault: no message can be handled. */
+	check_outcome(db, "insert nonsense", "", POSTERN_HOLD, "syntax error");
+	check_outcome(db, "insert into nowhere values (1)", "", POSTERN_HOLD,
 			"no such table: nowhere");
-	check_outcome(db, "select nofield from t", "", POSTERN_POISON,
+	check_outcome(db, "select nofield from t", "", POSTERN_HOLD,
 			"no such column: nofield");
-	check_outcome(db, "select nofunction(1)", "", POSTERN_POISON,
+	check_outcome(db, "select nofunction(1)", "", POSTERN_HOLD,
 			"no such function");
-	check_outcome(db, "insert into t values (1)", "", POSTERN_POISON,
+	check_outcome(db, "insert into t values (1)", "", POSTERN_HOLD,
 			"3 columns but 1 values");
+	check_outcome(db, "select 1; selec 2", "", POSTERN_HOLD,
+			"statement 2: near");
+	/* Permanent errors of the message. */
 	check_outcome(db, "select json_extract('{', '$')", "", POSTERN_POISON,
 			"malformed JSON");
 	check_outcome(db, "select abs(-9223372036854775808)", "", POSTERN_POISON,
 			"integer overflow");
 	check_outcome(db, "select length(zeroblob(2000000000))", "", POSTERN_POISON,
 			"too big");
-	check_outcome(db, "select 1; selec 2", "", POSTERN_POISON,
-			"statement 2: near");
+	check_outcome(db, "select 1; select json_extract(:body, '$')", "{",
+			POSTERN_POISON, "statement 2: malformed JSON");
 	/* Errors that may pass. */
 	check_outcome(db, "insert into t values (1, null, 1)", "", POSTERN_RETRY,
 			"NOT NULL constraint failed: t.y");
@@ -319,6 +327,40 @@ static void errors(void) {
 			"FOREIGN KEY constraint failed");
 	/* Success. */
 	check_outcome(db, "insert into t values (1, 'a', 1)", "", POSTERN_DONE, "");
+	(void)close_db(db);
+}
+
+/* Of a trigger on the handler's table, which SQLite compiles with the
+   statement. */
+static void missing_in_trigger(void) {
+	sqlite3 *db = open_db();
+	struct postern_handler *handler = make_sql("insert into t values (:body)");
+	struct postern_run run;
+	execute_sql(db, "create table t(x); create table audit(x);"
+					"create trigger tell after insert on t begin"
+					" insert into audit values (json_extract(new.x, '$'));"
+					" end");
+	static const struct {
+		const char *before;
+		const char *body;
+		enum postern_outcome_kind kind;
+		const char *reason;
+	} rows[] = {
+		{ "select 1", "{}", POSTERN_DONE, "" },
+		{ "select 1", "{", POSTERN_POISON, "malformed JSON" },
+		{ "drop table audit", "{}", POSTERN_HOLD, "no such table: main.audit" },
+		{ "select 1", "{", POSTERN_HOLD, "no such table: main.audit" },
+		{ "create table audit(x)", "{}", POSTERN_DONE, "" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		execute_sql(db, rows[i].before);
+		fake_init(&run, rows[i].body, strlen(rows[i].body));
+		run_in_transaction(handler, db, &run);
+		CHECK_INT(run.outcome.kind, rows[i].kind);
+		CHECK_STR(run.outcome.reason, rows[i].reason);
+	}
+	CHECK_STR(query_text(db, "select count(*) from t"), "2");
+	handler->ops->destroy(handler);
 	(void)close_db(db);
 }
 
@@ -615,7 +657,11 @@ static const struct tap_case cases[] = {
 	{ "a new epoch prepares the statements again and frees no old ones",
 			epochs },
 	{ "a changed schema is detected", schema_changes },
-	{ "permanent errors are poison, violated constraints a retry", errors },
+	{ "SQL that cannot be prepared is a hold, that fails on a message poison, "
+	  "a violated constraint a retry",
+			errors },
+	{ "what a trigger of the table lacks is the handler's fault",
+			missing_in_trigger },
 	{ "an unavailable store does not count as an attempt", store_unavailable },
 	{ "a locked table does not count as an attempt", locked },
 	{ "SQL is interrupted after the deadline", times_out },

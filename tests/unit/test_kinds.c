@@ -383,7 +383,7 @@ static void bad_rows(void) {
 	}
 	row = row_named("bad");
 	row.size = 0;
-	CHECK(refuses(&row, "the handler kind's size member is not set"));
+	CHECK(refuses(&row, "the size member of the handler kind is not set"));
 	row = row_named("bad");
 	row.create = NULL;
 	CHECK(refuses(&row, "handler kind 'bad': create is missing"));

@@ -305,8 +305,8 @@ static void rolled_back_and_set(void) {
 }
 
 /* Three handlers in one transaction: the second runs `second`, the others must
-   commit. Returns the code of the second. */
-static int spoil_second(struct deed second) {
+   commit. Returns the unit of the second. */
+static struct postern_unit spoil_second(struct deed second) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deeds[DEEDS_MAX] = {
@@ -315,15 +315,13 @@ static int spoil_second(struct deed second) {
 		{ .sql = "INSERT INTO " SCHEMA ".effect VALUES (3)" },
 	};
 	struct postern_unit units[DEEDS_MAX];
-	int r = transact(&scene, deeds, units, DEEDS_MAX);
-	CHECK_OK(r, &scene.error);
-	CHECK(r != POSTERN_OK || (units[0].committed && units[2].committed));
-	CHECK(r != POSTERN_OK || !units[1].committed);
+	CHECK_OK(transact(&scene, deeds, units, DEEDS_MAX), &scene.error);
+	CHECK(units[0].committed && units[2].committed && !units[1].committed);
 	CHECK_INT(number(scene.link, "SELECT sum(n) FROM " SCHEMA ".effect"), 4);
 	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".ledger"), 2);
 	CHECK_INT(number(scene.link, "SELECT count(*) FROM " SCHEMA ".open"), 1);
 	scene_close(&scene);
-	return units[1].code;
+	return units[1];
 }
 
 static void connection_breaks(void) {
@@ -331,16 +329,19 @@ static void connection_breaks(void) {
 		POSTERN_RETRY };
 	for (size_t i = 0; i < 2; i++) {
 		CHECK_INT(spoil_second((struct deed){
-						  .sql = "SELECT pg_terminate_backend("
-								 "pg_backend_pid())",
-						  .outcome = outcomes[i],
-				  }),
+									   .sql = "SELECT pg_terminate_backend("
+											  "pg_backend_pid())",
+									   .outcome = outcomes[i],
+							   })
+						  .code,
 				POSTERN_E_UNAVAILABLE);
 		CHECK_INT(spoil_second((struct deed){
-						  .sql = "INSERT INTO " SCHEMA ".effect VALUES (100)",
-						  .outcome = outcomes[i],
-						  .session_ends = true,
-				  }),
+									   .sql = "INSERT INTO " SCHEMA
+											  ".effect VALUES (100)",
+									   .outcome = outcomes[i],
+									   .session_ends = true,
+							   })
+						  .code,
 				POSTERN_E_UNAVAILABLE);
 	}
 }
@@ -386,22 +387,33 @@ static void constraint_at_commit(void) {
 	});
 }
 
-/* A trigger of a table of the handler raises this error at the commit. */
+/* A trigger of a table of the handler raises this error at the commit. The
+   first four hold the handler. */
 static void trigger_at_commit(void) {
-	static const char *const states[] = { "08001", "25006", "3F000", "42P01",
-		"53400", "57014", "P0001", "XX000" };
+	static const char *const states[] = { "08001", "3F000", "42501", "42P01",
+		"22012", "23505", "25006", "53400", "57014", "P0001", "XX000" };
 	for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
 		char sql[600];
 		(void)snprintf(sql, sizeof sql,
-				"CREATE TABLE " SCHEMA ".late (n integer);"
-				"CREATE FUNCTION " SCHEMA ".refuse() RETURNS trigger LANGUAGE"
-				" plpgsql AS $$ BEGIN RAISE 'no' USING ERRCODE = '%s'; END $$;"
-				"CREATE CONSTRAINT TRIGGER late AFTER INSERT ON " SCHEMA
-				".late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
-				" EXECUTE FUNCTION " SCHEMA ".refuse();"
-				"INSERT INTO " SCHEMA ".late VALUES (1)",
+				"SET search_path = " SCHEMA "; CREATE TABLE late (n integer);"
+				"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+				" $$ BEGIN RAISE 'no' USING ERRCODE = '%s'; END $$;"
+				"CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late DEFERRABLE"
+				" INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();"
+				"INSERT INTO late VALUES (1)",
 				states[i]);
-		CHECK_INT(spoil_second((struct deed){ .sql = sql }), POSTERN_E_INVALID);
+		struct deed deed = { .sql = sql };
+		struct postern_unit units[2] = { spoil_second(deed) };
+		struct scene scene;
+		scene_open(&scene);
+		CHECK_OK(transact(&scene, &deed, &units[1], 1), &scene.error);
+		scene_close(&scene);
+		for (size_t j = 0; j < 2; j++) {
+			CHECK_INT(units[j].code, POSTERN_E_INVALID);
+			CHECK_INT(units[j].outcome.kind,
+					i < 4 ? POSTERN_HOLD : POSTERN_DONE);
+			CHECK_CONTAINS(units[j].outcome.reason, states[i]);
+		}
 	}
 }
 
@@ -483,6 +495,7 @@ static void deadlock(void) {
 		{
 				.sql = "SET LOCAL deadlock_timeout = 50;"
 					   " UPDATE " SCHEMA ".effect SET n = 2 WHERE n = 2",
+				.then = "SELECT 1", /* is refused after the deadlock */
 				.rival = scene.link,
 				.rival_sql = "UPDATE " SCHEMA ".effect SET n = 1 WHERE n = 1",
 		},
@@ -552,6 +565,17 @@ static void stale_ahead(void) {
 	scene_close(&scene);
 }
 
+static struct postern_unit unit_ahead(struct scene *scene, struct deed *deed) {
+	return (struct postern_unit){
+		.seq = accept_one(scene),
+		.handler = scene->handler,
+		.fence = 1,
+		.sends_ahead = true,
+		.context = deed,
+		.run = send_deed,
+	};
+}
+
 /* The recovered lease keeps its fence until the next lease. */
 static void recovered_ahead(void) {
 	for (size_t count = 1; count <= 2; count++) {
@@ -562,14 +586,7 @@ static void recovered_ahead(void) {
 		};
 		struct postern_unit units[2];
 		for (size_t i = 0; i < count; i++) {
-			units[i] = (struct postern_unit){
-				.seq = accept_one(&scene),
-				.handler = scene.handler,
-				.fence = 1,
-				.sends_ahead = true,
-				.context = &deed,
-				.run = send_deed,
-			};
+			units[i] = unit_ahead(&scene, &deed);
 		}
 		run_sql(scene.link, "UPDATE " SCHEMA ".open SET node = NULL");
 		CHECK_OK(scene.store->ops->transact(scene.store, NODE, NULL, units,
@@ -603,14 +620,7 @@ static void rolled_back_ahead(void) {
 	struct scene scene;
 	scene_open(&scene);
 	struct deed deed = { .sql = "ROLLBACK" };
-	struct postern_unit unit = {
-		.seq = accept_one(&scene),
-		.handler = scene.handler,
-		.fence = 1,
-		.sends_ahead = true,
-		.context = &deed,
-		.run = send_deed,
-	};
+	struct postern_unit unit = unit_ahead(&scene, &deed);
 	(void)scene.store->ops->transact(scene.store, NODE, NULL, &unit, 1,
 			&scene.error);
 	CHECK_INT(deed.sent, 1);
@@ -623,14 +633,7 @@ static void rolled_back_ahead(void) {
    store. */
 static void send_one(struct scene *scene, const char *sql) {
 	struct deed deed = { .sql = sql };
-	struct postern_unit unit = {
-		.seq = accept_one(scene),
-		.handler = scene->handler,
-		.fence = 1,
-		.sends_ahead = true,
-		.context = &deed,
-		.run = send_deed,
-	};
+	struct postern_unit unit = unit_ahead(scene, &deed);
 	CHECK_OK(scene->store->ops->transact(scene->store, NODE, NULL, &unit, 1,
 					 &scene->error),
 			&scene->error);
@@ -763,7 +766,8 @@ static const struct tap_case cases[] = {
 			connection_breaks },
 	{ "a constraint that fails at the commit affects no other handler",
 			constraint_at_commit },
-	{ "any error a trigger raises at the commit counts against its own message",
+	{ "an error that a trigger raises at the commit is its own unit's, and is "
+	  "classified",
 			trigger_at_commit },
 	{ "a statement timeout that a handler leaves does not cancel the "
 	  "completion",

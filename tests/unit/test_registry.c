@@ -5,7 +5,7 @@
  */
 
 #include <postern/sys/clock.h>
-#include <postern/sys/store.h>
+#include <postern/sys/store_kind.h>
 
 #include "store/store.h"
 #include "store_urls.h"

@@ -7,6 +7,7 @@
 
 #include <postern/postern.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 struct thing {
@@ -58,7 +59,7 @@ static void unset_is_refused(void) {
 		CHECK_INT(postern__sized_copy(&out, sizeof(out), &given, "thing",
 						  &error),
 				POSTERN_E_INVALID);
-		CHECK_STR(error.text, "the thing's size member is not set");
+		CHECK_STR(error.text, "the size member of the thing is not set");
 	}
 }
 
@@ -142,6 +143,39 @@ static void calls_take_other_versions(void) {
 	postern_box_destroy(box);
 }
 
+/* More than are copied at a time. */
+#define BATCH 1003
+#define PIECE 1000
+
+/* An element without a size is refused, and those after it are not. */
+static void batch_has_one_stride(void) {
+	static struct postern_message messages[BATCH];
+	static struct postern_receipt receipts[BATCH];
+	static char ids[BATCH][8];
+	struct postern_box *box = open_box();
+	struct postern_error error;
+	for (size_t i = 0; i < BATCH; i++) {
+		(void)snprintf(ids[i], sizeof(ids[i]), "%zu", i);
+		messages[i].size = sizeof(messages[i]);
+		messages[i].id = ids[i];
+	}
+	messages[PIECE].size = 0;
+	CHECK_OK(postern_box_accept_batch(box, "c", messages, BATCH, receipts,
+					 &error),
+			&error);
+	for (size_t i = 0; i < BATCH; i++) {
+		CHECK_INT(receipts[i].error.code,
+				i == PIECE ? POSTERN_E_INVALID : POSTERN_OK);
+	}
+	/* Without the size of the first, no other element is read. */
+	messages[0].size = SIZE_MAX / 2;
+	CHECK_OK(postern_box_accept_batch(box, "c", messages, 2, receipts, &error),
+			&error);
+	CHECK_INT(receipts[0].error.code, POSTERN_E_INVALID);
+	CHECK_INT(receipts[1].error.code, POSTERN_E_INVALID);
+	postern_box_destroy(box);
+}
+
 static void policy_of_an_older_program_is_not_overrun(void) {
 	struct {
 		struct postern_policy policy;
@@ -155,6 +189,76 @@ static void policy_of_an_older_program_is_not_overrun(void) {
 	CHECK(((const char *)&old.policy)[size] == 'x');
 }
 
+struct filled {
+	struct thing thing;
+	char after[8];
+};
+
+static struct filled filled_of(size_t size) {
+	struct filled out;
+	memset(&out, 'x', sizeof(out));
+	out.thing.size = size;
+	return out;
+}
+
+static void results_keep_to_the_callers_size(void) {
+	const struct thing full = { .size = 1, .first = 1, .second = 2 };
+	struct postern_error error;
+	struct filled out = filled_of(offsetof(struct thing, second));
+	CHECK_OK(postern__sized_write(&out, &full, sizeof(full), "thing", &error),
+			&error);
+	CHECK_INT(out.thing.size, offsetof(struct thing, second));
+	CHECK_INT(out.thing.first, 1);
+	CHECK(((const char *)&out.thing.second)[0] == 'x');
+	out = filled_of(sizeof(out));
+	CHECK_OK(postern__sized_write(&out, &full, sizeof(full), "thing", &error),
+			&error);
+	CHECK_INT(out.thing.second, 2);
+	CHECK_MEM(out.after, sizeof(out.after), "\0\0\0\0\0\0\0", 8);
+	out = filled_of(0);
+	CHECK_INT(postern__sized_write(&out, &full, sizeof(full), "thing", &error),
+			POSTERN_E_INVALID);
+	CHECK_STR(error.text, "the size member of the thing is not set");
+	CHECK(out.after[0] == 'x');
+}
+
+/* What an older header knows of a source's state: its name. */
+static void states_of_sources_keep_to_the_callers_size(void) {
+	struct postern_box *box = open_box();
+	struct postern_runner *runner = NULL;
+	struct postern_error error;
+	const struct postern_source_setting settings[] = { { "file", "none" } };
+	struct postern_source_options source = {
+		.size = offsetof(struct postern_source_options, in_flight_max),
+		.name = "a",
+		.in_flight_max = UINT32_MAX, /* not read */
+	};
+	struct {
+		char name[POSTERN_SOURCE_NAME_LEN_MAX + 1];
+	} states[2];
+	CHECK_OK(postern_runner_create(box, NULL, &runner, &error), &error);
+	CHECK_OK(postern_runner_add_source(runner, &source, "lines", settings, 1,
+					 &error),
+			&error);
+	source.name = "b";
+	CHECK_OK(postern_runner_add_source(runner, &source, "lines", settings, 1,
+					 &error),
+			&error);
+	CHECK_INT(postern_runner_sources(runner, (void *)states, sizeof(states[0]),
+					  2),
+			2);
+	CHECK_STR(states[0].name, "a");
+	CHECK_STR(states[1].name, "b");
+	source.name = "c";
+	source.size = 0;
+	CHECK_INT(postern_runner_add_source(runner, &source, "lines", settings, 1,
+					  &error),
+			POSTERN_E_INVALID);
+	CHECK_STR(error.text, "the size member of the source options is not set");
+	postern_runner_destroy(runner);
+	postern_box_destroy(box);
+}
+
 static const struct tap_case cases[] = {
 	{ "a shorter struct is taken with defaults for what it lacks",
 			shorter_is_completed },
@@ -163,8 +267,14 @@ static const struct tap_case cases[] = {
 	{ "a struct whose size is not set is refused", unset_is_refused },
 	{ "the public calls take structs of other versions",
 			calls_take_other_versions },
+	{ "the elements of a batch have the size of the first",
+			batch_has_one_stride },
 	{ "a policy is initialised within the size its program knows",
 			policy_of_an_older_program_is_not_overrun },
+	{ "a result is written within the size its program knows",
+			results_keep_to_the_callers_size },
+	{ "states of sources are written within the size their program knows",
+			states_of_sources_keep_to_the_callers_size },
 };
 
 TAP_MAIN(cases)

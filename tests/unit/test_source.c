@@ -22,6 +22,7 @@
 /* Long enough for any machine; reached only when something is broken. */
 #define PATIENCE_MS 10000
 #define TAG_MAX 200
+#define LARGE_LEN (64 * 1024 * 1024)
 /* The limit of postern_box_accept_async(). */
 #define ASYNC_COUNT_MAX 100000
 
@@ -44,11 +45,16 @@ struct recorder {
 	atomic_int stops;
 	atomic_int ends;
 	atomic_int resumes;
+	int completions_at_resume; /* the last one */
 	atomic_int completions;
 	atomic_int completed[TAG_MAX];
 	enum postern_verdict verdicts[TAG_MAX];
 	bool fails;
-	bool opens; /* end() opens the gate */
+	bool opens;  /* end() opens the gate */
+	bool passes; /* on a thread of its own, which end() joins */
+	pthread_t thread;
+	atomic_bool passed;
+	bool taken;
 	int completions_at_end;
 };
 
@@ -89,7 +95,9 @@ static void record_complete(struct postern_source *source,
 }
 
 static void record_resume(struct postern_source *source) {
-	from_base(source)->resumes++;
+	struct recorder *self = from_base(source);
+	self->completions_at_resume = self->completions;
+	self->resumes++;
 }
 
 static void record_stop(struct postern_source *source) {
@@ -100,6 +108,9 @@ static void record_end(struct postern_source *source) {
 	struct recorder *self = from_base(source);
 	self->completions_at_end = self->completions;
 	self->ends++;
+	if (self->passes) {
+		(void)pthread_join(self->thread, NULL);
+	}
 	if (self->opens) {
 		set_closed(self->scene, false);
 	}
@@ -156,6 +167,7 @@ static bool open_scene(struct scene *scene, int64_t command_timeout_ms) {
 	struct postern_box_options options = {
 		.size = sizeof options,
 		.command_timeout_ms = command_timeout_ms,
+		.max_message_size = LARGE_LEN,
 		.listener = keep_notice,
 		.listener_context = scene,
 	};
@@ -241,7 +253,8 @@ static bool await(const atomic_int *number, int least) {
 
 static struct postern_source_state state_of(struct scene *scene) {
 	struct postern_source_state state = { 0 };
-	CHECK_INT(postern_runner_sources(scene->runner, &state, 1), 1);
+	CHECK_INT(postern_runner_sources(scene->runner, &state, sizeof(state), 1),
+			1);
 	return state;
 }
 
@@ -336,6 +349,39 @@ static void full_by_count(void) {
 	close_scene(&scene);
 }
 
+static void full_by_one(void) {
+	struct scene scene;
+	struct recorder recorder;
+	if (open_scene(&scene, 0)) {
+		set_closed(&scene, true);
+		if (start(&scene, &recorder, 1, 0)) {
+			CHECK(pass(&recorder, "a", 1));
+			CHECK(!pass(&recorder, "b", 2));
+			set_closed(&scene, false);
+			CHECK(await(&recorder.resumes, 1));
+		}
+	}
+	close_scene(&scene);
+}
+
+/* One message less is not enough room: half of the bytes must be free. */
+static void half_of_the_bytes(void) {
+	struct scene scene;
+	struct recorder recorder;
+	if (open_scene(&scene, 0)) {
+		set_closed(&scene, true);
+		if (start(&scene, &recorder, 0, 100)) {
+			CHECK(pass_body(&recorder, NULL, "a", 10, 1));
+			CHECK(pass_body(&recorder, NULL, "b", 90, 2));
+			CHECK(!pass_body(&recorder, NULL, "c", 1, 3));
+			set_closed(&scene, false);
+			CHECK(await(&recorder.resumes, 1));
+			CHECK_INT(recorder.completions_at_resume, 2);
+		}
+	}
+	close_scene(&scene);
+}
+
 static void full_by_bytes(void) {
 	struct scene scene;
 	struct recorder recorder;
@@ -419,6 +465,74 @@ static void stopped_while_full(void) {
 			postern_runner_stop(scene.runner);
 			CHECK_INT(recorder.ends, 1);
 			CHECK_INT(recorder.resumes, 0);
+			/* It waits for room again after the next start. */
+			set_closed(&scene, true);
+			CHECK_OK(postern_runner_start(scene.runner, &scene.error),
+					&scene.error);
+			(void)fill_box(&scene, &stored);
+			CHECK(!pass(&recorder, "a", 1));
+			set_closed(&scene, false);
+			CHECK(await(&recorder.resumes, 1));
+		}
+	}
+	close_scene(&scene);
+}
+
+static void drained_while_full(void) {
+	struct scene scene;
+	struct recorder recorder;
+	atomic_int stored = 0;
+	if (open_scene(&scene, 100)) {
+		set_closed(&scene, true);
+		if (start(&scene, &recorder, 0, 0)) {
+			int count = fill_box(&scene, &stored);
+			CHECK(!pass(&recorder, "a", 1));
+			(void)postern_runner_drain(scene.runner, 0, NULL);
+			set_closed(&scene, false);
+			CHECK(await(&stored, count));
+			CHECK_INT(recorder.resumes, 0);
+		}
+	}
+	close_scene(&scene);
+	CHECK_INT(recorder.resumes, 0);
+}
+
+/* Passes a body that takes long to copy. */
+static void *pass_large(void *context) {
+	struct recorder *recorder = context;
+	static char body[LARGE_LEN];
+	const struct postern_message message = {
+		.size = sizeof message,
+		.id = "large",
+		.source = "test",
+		.type = "t",
+		.body = body,
+		.body_len = sizeof body,
+	};
+	recorder->taken = postern_sink_accept(recorder->sink, NULL, &message, 1);
+	recorder->passed = true;
+	return NULL;
+}
+
+/* A source ends while it passes a message to a box that is full: the message
+   is not taken, and so not completed. */
+static void ended_while_passing(void) {
+	struct scene scene;
+	struct recorder recorder;
+	atomic_int stored = 0;
+	if (open_scene(&scene, 1)) {
+		set_closed(&scene, true);
+		if (start(&scene, &recorder, 0, 0)) {
+			(void)fill_box(&scene, &stored);
+			recorder.opens = true;
+			recorder.passes = true;
+			(void)pthread_create(&recorder.thread, NULL, pass_large, &recorder);
+			while (state_of(&scene).in_flight == 0 && !recorder.passed) {
+			}
+			postern_runner_stop(scene.runner);
+			CHECK(!recorder.taken);
+			CHECK_INT(recorder.completions, 0);
+			CHECK_INT(state_of(&scene).in_flight, 0);
 		}
 	}
 	close_scene(&scene);
@@ -464,10 +578,13 @@ static void stopped_sink(void) {
 		CHECK_OK(postern_runner_drain(scene.runner, 0, &scene.error),
 				&scene.error);
 		CHECK_INT(recorder.stops, 1);
+		postern_sink_connected(recorder.sink);
 		postern_runner_stop(scene.runner);
 		CHECK_INT(recorder.ends, 1);
 		CHECK_OK(postern_runner_start(scene.runner, &scene.error),
 				&scene.error);
+		CHECK(!state_of(&scene).connected);
+		CHECK_INT(state_of(&scene).since_ms, 0);
 		CHECK(pass(&recorder, "a", 1));
 		CHECK(await(&recorder.completions, 1));
 	}
@@ -505,6 +622,7 @@ static void refused_options(void) {
 	struct scene scene;
 	struct recorder recorder;
 	struct recorder late;
+	struct recorder last;
 	char name[POSTERN_SOURCE_NAME_LEN_MAX + 2];
 	memset(name, 'n', sizeof name - 1);
 	name[sizeof name - 1] = '\0';
@@ -538,12 +656,19 @@ static void refused_options(void) {
 		CHECK_CONTAINS(scene.error.text, rows[i].text);
 		CHECK_INT(destroyed, i + 1); /* taken, also on failure */
 	}
+	/* Of an older header, without the limits. */
+	const struct postern_source_options older = {
+		.size = offsetof(struct postern_source_options, in_flight_max),
+		.name = "older",
+		.in_flight_max = 100001,
+	};
+	CHECK_OK(add_recorder(&scene, &late, &older), &scene.error);
 	CHECK_OK(postern_runner_start(scene.runner, &scene.error), &scene.error);
 	const struct postern_source_options other = {
 		.size = sizeof other,
 		.name = "late",
 	};
-	CHECK_INT(add_recorder(&scene, &late, &other), POSTERN_E_BUSY);
+	CHECK_INT(add_recorder(&scene, &last, &other), POSTERN_E_BUSY);
 	close_scene(&scene);
 }
 
@@ -561,8 +686,8 @@ static void other_version(void) {
 						  &source, &scene.error),
 				POSTERN_E_INVALID);
 		CHECK_STR(scene.error.text,
-				"source 'r' was written for version 99 of the interface, not "
-				"1");
+				"source 'r' was written for version 99 of the interface; this "
+				"libpostern has version 1");
 	}
 	close_scene(&scene);
 }
@@ -581,6 +706,10 @@ static void completion_queue(void) {
 		return;
 	}
 	CHECK(!is_readable(queue));
+	postern_completions_put(queue, &(struct postern_completion){ .tag = 7 });
+	CHECK(is_readable(queue)); /* one is enough */
+	CHECK_INT(postern_completions_take(queue, items, 4), 1);
+	CHECK_INT(items[0].tag, 7);
 	for (uint64_t round = 0; round < 3; round++) {
 		for (uint64_t i = 0; i < 3; i++) {
 			const struct postern_completion completion = {
@@ -639,10 +768,17 @@ static const struct tap_case cases[] = {
 	{ "the state of a connection is kept, and its changes reported",
 			connection_state },
 	{ "a source with too many messages in flight is paused", full_by_count },
+	{ "a source with one message in flight is resumed", full_by_one },
 	{ "a source with too many bytes in flight is paused", full_by_bytes },
+	{ "a source is resumed when half of its bytes are stored",
+			half_of_the_bytes },
 	{ "a source is resumed when a full box has room", full_box },
 	{ "a source that is stopped while it waits for room is not resumed",
 			stopped_while_full },
+	{ "a source that drains is not resumed when there is room",
+			drained_while_full },
+	{ "a source that ends while it passes a message gets no completion for it",
+			ended_while_passing },
 	{ "a stop completes what the store did not answer as unavailable",
 			hung_store },
 	{ "a stopped sink takes no message until the next start", stopped_sink },

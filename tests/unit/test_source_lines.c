@@ -35,6 +35,7 @@ struct scene {
 	struct postern_error error;
 	pthread_mutex_t mutex;
 	char notice[512]; /* the last one */
+	int connects;
 };
 
 static void keep_notice(void *context, const struct postern_event *event) {
@@ -42,6 +43,7 @@ static void keep_notice(void *context, const struct postern_event *event) {
 	(void)pthread_mutex_lock(&scene->mutex);
 	(void)snprintf(scene->notice, sizeof scene->notice, "%s",
 			postern_event_text(event));
+	scene->connects += event->kind == POSTERN_EVENT_SOURCE_CONNECTED;
 	(void)pthread_mutex_unlock(&scene->mutex);
 }
 
@@ -113,7 +115,8 @@ static void append(struct scene *scene, const char *text) {
 
 static struct postern_source_state state_of(struct scene *scene) {
 	struct postern_source_state state = { 0 };
-	CHECK_INT(postern_runner_sources(scene->runner, &state, 1), 1);
+	CHECK_INT(postern_runner_sources(scene->runner, &state, sizeof(state), 1),
+			1);
 	return state;
 }
 
@@ -205,6 +208,60 @@ static void replaced_file(void) {
 	close_scene(&scene);
 }
 
+static void sleep_ms(long ms) {
+	const struct timespec moment = { .tv_nsec = ms * 1000000 };
+	(void)nanosleep(&moment, NULL);
+}
+
+static void append_event(struct scene *scene, const char *prefix, int number,
+		const char *end) {
+	char text[256];
+	(void)snprintf(text, sizeof text,
+			"{\"specversion\":\"1.0\",\"id\":\"%s%d\",\"source\":\"s\","
+			"\"type\":\"t\"}%s",
+			prefix, number, end);
+	append(scene, text);
+}
+
+/* What was written to the old file before another took its name is read, also
+   a last line without an end. */
+static void replaced_at_once(void) {
+	struct scene scene;
+	char old[sizeof scene.path + 8];
+	if (open_scene(&scene)) {
+		append(&scene, EVENT("1") "\n");
+		if (start(&scene, scene.path, NULL)) {
+			CHECK(await(&scene, 1, 0, 0));
+			(void)snprintf(old, sizeof old, "%s.old", scene.path);
+			for (int i = 0; i < 6; i++) {
+				append_event(&scene, "old", i, i % 2 ? "" : "\n");
+				CHECK_INT(rename(scene.path, old), 0);
+				append_event(&scene, "new", i, "\n");
+				CHECK(await(&scene, 2 * (uint64_t)i + 3, 0, 0));
+			}
+			CHECK_INT(scene.connects, 1);
+		}
+	}
+	close_scene(&scene);
+}
+
+/* The beginning of a line was read, and is gone. */
+static void truncated_in_a_line(void) {
+	struct scene scene;
+	if (open_scene(&scene)) {
+		append(&scene, "{\"id\":\"0\",");
+		if (start(&scene, scene.path, NULL)) {
+			CHECK(await_connected(&scene, true));
+			sleep_ms(400);
+			CHECK_INT(truncate(scene.path, 0), 0);
+			sleep_ms(500);
+			append(&scene, EVENT("1") "\n");
+			CHECK(await(&scene, 1, 0, 0));
+		}
+	}
+	close_scene(&scene);
+}
+
 static void missing_file(void) {
 	struct scene scene;
 	if (open_scene(&scene) && start(&scene, scene.path, NULL)) {
@@ -226,6 +283,9 @@ static void directory(void) {
 			(void)nanosleep(&step, NULL);
 		}
 		CHECK_CONTAINS(state_of(&scene).error, "Is a directory");
+		/* It is tried again, and not reported as connected each time. */
+		sleep_ms(100);
+		CHECK_INT(scene.connects, 0);
 	}
 	close_scene(&scene);
 }
@@ -278,6 +338,25 @@ static void standard_input(void) {
 		CHECK(await(&scene, 2, 0, 0));
 		CHECK(await_connected(&scene, false));
 		(void)close(ends[0]);
+	}
+	close_scene(&scene);
+	(void)dup2(saved, STDIN_FILENO);
+	(void)close(saved);
+}
+
+/* Also a file, which could be followed, but has no name. */
+static void file_as_input(void) {
+	struct scene scene;
+	int saved = dup(STDIN_FILENO);
+	if (open_scene(&scene)) {
+		append(&scene, EVENT("1") "\n" EVENT("2"));
+		int fd = open(scene.path, O_RDONLY | O_CLOEXEC);
+		CHECK_INT(dup2(fd, STDIN_FILENO), STDIN_FILENO);
+		(void)close(fd);
+		if (start(&scene, "-", NULL)) {
+			CHECK(await(&scene, 2, 0, 0));
+			CHECK(await_connected(&scene, false));
+		}
 	}
 	close_scene(&scene);
 	(void)dup2(saved, STDIN_FILENO);
@@ -373,6 +452,100 @@ static void refused_settings(void) {
 	close_scene(&scene);
 }
 
+/* Rows of kinds that must not be registered. */
+static void refused_rows(void) {
+	struct row {
+		const char *text;
+		bool on;
+	};
+	struct postern_option options[] = {
+		{ .name = "text", .type = POSTERN_OPTION_TEXT },
+		{ .name = "on",
+				.type = POSTERN_OPTION_SWITCH,
+				.offset = offsetof(struct row, on) },
+	};
+	struct postern_source_kind kind = {
+		.size = sizeof kind,
+		.name = "rows",
+		.options = options,
+		.option_count = 2,
+		.settings_size = sizeof(struct row),
+		.create = create_nothing,
+	};
+	struct {
+		struct postern_source_kind known;
+		size_t more;
+	} newer = { .more = 1 };
+	struct postern_error error;
+	kind.settings_size = sizeof(const char *);
+	CHECK_INT(postern_source_kind_register(&kind, &error), POSTERN_E_INVALID);
+	CHECK_STR(error.text,
+			"source kind 'rows': option 'on': its member is not inside the "
+			"struct of 8 bytes");
+	kind.settings_size = sizeof(struct row);
+	options[1].name = "text";
+	CHECK_INT(postern_source_kind_register(&kind, &error), POSTERN_E_INVALID);
+	CHECK_STR(error.text, "source kind 'rows': option 'text': there are two");
+	options[1].name = "On";
+	CHECK_INT(postern_source_kind_register(&kind, &error), POSTERN_E_INVALID);
+	options[1].name = "on";
+	options[1].fallback = "perhaps";
+	CHECK_INT(postern_source_kind_register(&kind, &error), POSTERN_E_INVALID);
+	CHECK_CONTAINS(error.text, "option 'on': 'perhaps' is not a switch");
+	options[1].fallback = "on";
+	options[1].flags = POSTERN_OPTION_REQUIRED;
+	CHECK_INT(postern_source_kind_register(&kind, &error), POSTERN_E_INVALID);
+	options[1].flags = 0;
+	kind.options = NULL;
+	CHECK_INT(postern_source_kind_register(&kind, &error), POSTERN_E_INVALID);
+	kind.options = options;
+	kind.name = "name"; /* the key of a source's name */
+	CHECK_INT(postern_source_kind_register(&kind, &error), POSTERN_E_INVALID);
+	kind.name = "rows";
+	newer.known = kind;
+	newer.known.size = sizeof newer;
+	CHECK_INT(postern_source_kind_register(&newer.known, &error),
+			POSTERN_E_UNSUPPORTED);
+	newer.more = 0;
+	CHECK_OK(postern_source_kind_register(&newer.known, &error), &error);
+}
+
+static pthread_barrier_t barrier;
+
+static void *register_rival(void *context) {
+	char *name = context;
+	const struct postern_source_kind kind = {
+		.size = sizeof kind,
+		.name = name,
+		.create = create_nothing,
+	};
+	(void)pthread_barrier_wait(&barrier);
+	bool won = postern_source_kind_register(&kind, NULL) == POSTERN_OK;
+	return won ? name : NULL;
+}
+
+static void registered_at_once(void) {
+	static char names[20][8];
+	pthread_t threads[4];
+	for (int i = 0; i < 20; i++) {
+		int winners = 0;
+		(void)snprintf(names[i], sizeof names[i], "rival%d", i);
+		(void)pthread_barrier_init(&barrier, NULL, 4);
+		for (int j = 0; j < 4; j++) {
+			CHECK_INT(pthread_create(&threads[j], NULL, register_rival,
+							  names[i]),
+					0);
+		}
+		for (int j = 0; j < 4; j++) {
+			void *won;
+			(void)pthread_join(threads[j], &won);
+			winners += won != NULL;
+		}
+		(void)pthread_barrier_destroy(&barrier);
+		CHECK_INT(winners, 1);
+	}
+}
+
 /* Feed the reader through a pipe, one piece per read. */
 static void read_piece(struct postern__line_reader *reader, const int ends[2],
 		const char *text) {
@@ -439,13 +612,18 @@ static const struct tap_case cases[] = {
 	{ "a file is followed as it grows", growing_file },
 	{ "a bad line is counted and logged with its number", bad_lines },
 	{ "a file that is replaced or truncated is read again", replaced_file },
+	{ "a file that is replaced is read to its end", replaced_at_once },
+	{ "a file is truncated after a part of a line", truncated_in_a_line },
 	{ "a file that is missing is waited for", missing_file },
 	{ "a directory is an error", directory },
 	{ "without follow a file is read once", file_once },
 	{ "a named pipe stays open between its writers", named_pipe },
 	{ "standard input ends when it ends", standard_input },
+	{ "standard input that is a file ends, too", file_as_input },
 	{ "more lines than the window, blank ones among them", many_lines },
 	{ "unknown kinds, options and values are refused", refused_settings },
+	{ "a kind with wrong rows is refused", refused_rows },
+	{ "one of several threads registers a name", registered_at_once },
 	{ "a line that is too long is skipped, and those after it are not",
 			long_lines },
 };

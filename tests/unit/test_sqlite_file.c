@@ -535,7 +535,7 @@ static void read_beside_owner(void) {
 		CHECK_OK(other->ops->get(other, next, stand.memory, &detail,
 						 &stand.error),
 				&stand.error);
-		CHECK_STR(detail.message.id, "b");
+		CHECK_STR(detail.message->id, "b");
 		postern_store_destroy(other);
 		CHECK(stand_accept(&stand, "c") > next);
 	}

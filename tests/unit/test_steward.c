@@ -294,6 +294,8 @@ static void lost_node(void) {
 		atomic_store(&a->down, false);
 		/* The first node registers again and continues. */
 		CHECK(await(&a->fenced, 2));
+		/* Without the other one, which would claim some of these. */
+		remove_node(b);
 		send(&cluster, a, 5);
 		CHECK(await(&a->settled, 5));
 		CHECK_INT(a->settled + b->settled, 10);
@@ -345,7 +347,7 @@ static void cleans_after_failure(void) {
 static bool others_may_clean(struct cluster *cluster, struct node *node) {
 	struct postern_lock lock = { .name = "InboxCleanup_default" };
 	struct postern_store *store = cluster->store;
-	struct postern_cleanup cleanup = { 0 };
+	struct postern_cleanup cleanup = { .size = sizeof(cleanup) };
 	bool held = false;
 	CHECK_OK(store->ops->lock(store, lock.name, STRANGER, HOUR_MS, &held,
 					 &lock.fence, &cluster->error),

@@ -291,7 +291,7 @@ static void cleaning(void) {
 	struct cluster cluster;
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		struct node *a = &cluster.nodes[0];
-		struct postern_cleanup cleanup = { 0 };
+		struct postern_cleanup cleanup = { .size = sizeof(cleanup) };
 		send(a, "1");
 		send(a, "2");
 		claim(a);
@@ -326,7 +326,7 @@ static void cleaning(void) {
 /* Sends a copy of a message that cleanup has removed. */
 static int send_after_cleanup(int64_t dedupe_ms, uint64_t *keys_out) {
 	struct cluster cluster;
-	struct postern_cleanup cleanup = { 0 };
+	struct postern_cleanup cleanup = { .size = sizeof(cleanup) };
 	int r = POSTERN_OK;
 	if (open_cluster_with(&cluster, POSTERN_PROCESSING_PARALLEL, 0,
 				dedupe_ms)) {
@@ -356,7 +356,7 @@ static void ids_for_good(void) {
 /* How many of three messages a cleanup removes, in batches of one. */
 static uint64_t clean_three(bool draining) {
 	struct cluster cluster;
-	struct postern_cleanup cleanup = { 0 };
+	struct postern_cleanup cleanup = { .size = sizeof(cleanup) };
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		struct node *a = &cluster.nodes[0];
 		send(a, "1");
@@ -387,7 +387,7 @@ static void one_cleans(void) {
 	if (open_cluster(&cluster, POSTERN_PROCESSING_PARALLEL)) {
 		struct node *a = &cluster.nodes[0];
 		struct postern__cleanup state = { 0 };
-		struct postern_cleanup cleanup = { 0 };
+		struct postern_cleanup cleanup = { .size = sizeof(cleanup) };
 		bool more = false;
 		send(a, "1");
 		send(a, "2");

@@ -6,9 +6,12 @@
 
 #include "tap.h"
 
+#include "support/fault_store.h"
 #include "support/temp_dir.h"
 
 #include <postern/postern.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <sqlite3.h>
 #include <string.h>
 
@@ -81,6 +84,18 @@ static void run_callback(void *context, const struct postern_message *message,
 	}
 }
 
+static struct postern_handler_options handler_options(struct bench *bench,
+		const struct postern_policy *policy) {
+	return (struct postern_handler_options){
+		.size = sizeof(struct postern_handler_options),
+		.key = "h",
+		.callback = run_callback,
+		.context = bench,
+		.transactional = true,
+		.policy = policy,
+	};
+}
+
 static bool open_box(struct bench *bench) {
 	*bench = (struct bench){ 0 };
 	temp_dir_create(&bench->dir);
@@ -89,14 +104,7 @@ static bool open_box(struct bench *bench) {
 	struct postern_policy policy;
 	postern_policy_init(&policy);
 	policy.max_attempts = 1;
-	struct postern_handler_options handler = {
-		.size = sizeof(handler),
-		.key = "h",
-		.callback = run_callback,
-		.context = bench,
-		.transactional = true,
-		.policy = &policy,
-	};
+	struct postern_handler_options handler = handler_options(bench, &policy);
 	struct postern_error *error = &bench->error;
 	return CHECK_OK(postern_box_open(url, NULL, &bench->box, error), error) &&
 		   CHECK_OK(postern_box_add_channel(bench->box, "c", NULL, error),
@@ -196,6 +204,102 @@ static void accept_inside_is_busy(void) {
 	expect_trick(TRICK_ASYNC, POSTERN_STATE_DONE, 1);
 }
 
+/* Returns the code that all the calls have; -1: they differ. */
+static int use_engine(struct postern_box *box) {
+	struct postern_generation *next = NULL;
+	CHECK_INT(postern_generation_create(box, &next, NULL), POSTERN_OK);
+	int codes[] = {
+		postern_box_replace_taking(box, next, NULL),
+		postern_box_process(box, 0, NULL, NULL),
+		postern_box_sweep(box, NULL, NULL),
+	};
+	return codes[0] == codes[1] && codes[1] == codes[2] ? codes[0] : -1;
+}
+
+/* A generation is replaced by another thread while the handler is called. */
+struct rival {
+	struct bench *bench;
+	struct postern_generation *next;
+	sem_t registers; /* the other thread is about to write */
+	pthread_t thread;
+	int code;
+};
+
+static int announce_enrol(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	struct rival *rival = context;
+	(void)batch;
+	if (op == FAULT_ENROL && rival->next) {
+		(void)sem_post(&rival->registers);
+	}
+	return POSTERN_OK;
+}
+
+static void *replace_meanwhile(void *context) {
+	struct rival *rival = context;
+	rival->code =
+			postern_box_replace_taking(rival->bench->box, rival->next, NULL);
+	return NULL;
+}
+
+static void use_engine_meanwhile(void *context,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct rival *rival = context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	CHECK_INT(postern_generation_create(rival->bench->box, &rival->next, NULL),
+			POSTERN_OK);
+	CHECK_INT(pthread_create(&rival->thread, NULL, replace_meanwhile, rival),
+			0);
+	(void)sem_wait(&rival->registers);
+	rival->bench->calls++;
+	rival->bench->trick_code = use_engine(rival->bench->box);
+}
+
+/* Otherwise they wait for the other thread, which waits for the handler. */
+static void engine_inside_is_busy(void) {
+	struct bench bench = { 0 };
+	struct rival rival = { .bench = &bench };
+	struct fault_plan plan = { .decide = announce_enrol, .context = &rival };
+	struct postern_error *error = &bench.error;
+	struct postern_store_options options = {
+		.size = sizeof(options),
+		.command_timeout_ms = 3000,
+	};
+	struct postern_handler_options handler = handler_options(&bench, NULL);
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	struct postern_store *store = NULL;
+	char url[TEMP_DIR_PATH_MAX + 32];
+	handler.callback = use_engine_meanwhile;
+	handler.context = &rival;
+	(void)sem_init(&rival.registers, 0, 0);
+	temp_dir_create(&bench.dir);
+	temp_dir_name(&bench.dir, "sqlite:", "box.db", url, sizeof(url));
+	if (CHECK_OK(postern_store_open(url, &options, &store, error), error) &&
+			CHECK_OK(postern_box_open_taking(fault_store_create_taking(store,
+													 &plan),
+							 NULL, &bench.box, error),
+					error)) {
+		CHECK_OK(postern_box_add_channel(bench.box, "c", NULL, error), error);
+		CHECK_OK(postern_box_add_handler(bench.box, "c", &handler, error),
+				error);
+		CHECK_OK(postern_box_start(bench.box, error), error);
+		CHECK_OK(postern_box_accept(bench.box, "c", &message, NULL, error),
+				error);
+		CHECK_OK(postern_box_process(bench.box, 0, NULL, error), error);
+		if (CHECK_INT(bench.calls, 1)) {
+			(void)pthread_join(rival.thread, NULL);
+		}
+		CHECK_INT(bench.trick_code, POSTERN_E_BUSY);
+		CHECK_INT(rival.code, POSTERN_OK);
+	}
+	(void)sem_destroy(&rival.registers);
+	close_box(&bench);
+}
+
 static const struct tap_case cases[] = {
 	{ "a success commits effect and completion together",
 			success_commits_both },
@@ -205,6 +309,8 @@ static const struct tap_case cases[] = {
 	{ "a handler cannot write to the store's own tables", own_tables_are_safe },
 	{ "accepting from inside a transactional handler is busy",
 			accept_inside_is_busy },
+	{ "replacing, processing and sweeping from inside are busy",
+			engine_inside_is_busy },
 };
 
 TAP_MAIN(cases)

@@ -51,6 +51,8 @@ enum postern_option_type {
 /* The most durations of one option; texts: `max`. */
 #define POSTERN_OPTION_DURATION_COUNT_MAX 64
 
+/* A version that adds members adds the size of a row to the structs that refer
+   to rows, too; without that size, rows are as long as here. */
 struct postern_option {
 	const char *name; /* "max_attempts"; with a dot: a key of a mapping */
 	enum postern_option_type type;

@@ -293,7 +293,9 @@ struct postern_claims {
  *   POSTERN_E_INVALID      if it committed or rolled back by itself
  *   POSTERN_E_TIMEOUT      if it was interrupted
  *   POSTERN_E_UNAVAILABLE  if its connection was lost
- * The other units commit.
+ * The other units commit. If the transaction fails after run() because of what
+ * the unit wrote, and would fail so for every message, the store sets the
+ * unit's outcome to POSTERN_HOLD.
  *
  * A store may call run() more than once: again if the transaction failed and
  * the unit did not cause that, and once before with the statements sent ahead,
@@ -314,6 +316,31 @@ struct postern_unit {
 	bool committed;
 	int64_t duration_ms;
 	struct postern_outcome outcome;
+};
+
+/* Starts of a handler per period, and the most of them at once. */
+struct postern_rate {
+	uint32_t count;
+	uint32_t burst;
+	int64_t period_ms;
+};
+
+#define POSTERN_RATE_SLOT_COUNT 22
+
+/* The starts that were granted in a slot, a twentieth of the period, and in
+   those before it. */
+struct postern_rate_slots {
+	int64_t slot; /* its number since 1970 */
+	uint32_t counts[POSTERN_RATE_SLOT_COUNT];
+};
+
+struct postern_reservation {
+	int64_t handler; /* a handler id */
+	struct postern_rate rate;
+	uint32_t wanted;
+	/* out */
+	uint32_t granted;
+	int64_t wait_ms; /* if none is granted: after how long one may be */
 };
 
 /*
@@ -665,6 +692,14 @@ struct postern_store_ops {
 	int (*stranded)(struct postern_store *store, size_t max,
 			struct postern_memory *memory, struct postern_stranded **out,
 			size_t *count_out, struct postern_error *error);
+
+	/* Reserve starts of a handler, so that all nodes together keep to its
+	   rate, as postern__rate_grant() in src/core/rate.c does by the store's
+	   clock. A reservation whose reply is lost is used up. NULL in stores that
+	   only one process has open. */
+	int (*reserve)(struct postern_store *store,
+			struct postern_reservation *reservation,
+			struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */
@@ -685,90 +720,6 @@ struct postern_store {
  */
 POSTERN_EXPORT void postern_store_report(const struct postern_store *store,
 		const struct postern_event *event);
-
-/* Called with an open connection of the store's client library (PGconn *),
-   inside a read-only transaction. */
-typedef int postern_store_look(void *context, void *connection,
-		struct postern_error *error);
-
-/* Called for each problem that was found; `code` is that of an error. */
-typedef void postern_store_find(void *context, int code, const char *text);
-
-/* The caller that examines a store, and the functions it is called back by. */
-struct postern_store_examiner {
-	postern_store_look *look;
-	postern_store_find *find;
-	void *context;
-	bool listens; /* also check that notifications of other nodes arrive */
-};
-
-/* Longest name of a schema, its zero byte included. */
-#define POSTERN_SCHEMA_NAME_MAX 64
-
-/*
- * A kind of store: its URLs, what it is capable of, and the functions that need
- * no open store. Whatever differs between stores is in this row or in the
- * store's operations; no other code compares their names. `rest` is always the
- * URL without "scheme:".
- */
-struct postern_store_kind {
-	const char *name;   /* "postgres"; kinds of the same name differ only in
-						   their scheme */
-	const char *scheme; /* "postgresql" */
-	const char *form;   /* of a URL, for people: "sqlite:FILE" */
-	/* The operations of its stores, for what is known without opening one. */
-	const struct postern_store_ops *ops;
-
-	bool is_file;    /* `rest` is the path of its file */
-	bool is_durable; /* outlives the last process */
-	bool is_shared;  /* several processes use it, through a server */
-	bool has_schema; /* is in a schema of a database: the option `schema` */
-	bool has_connections; /* has the option `connections` */
-	bool listens; /* other processes notify this one: the option `listen_url` */
-	bool stages;  /* other programs may stage messages in transactions */
-
-	/* The client library and its version; NULL: none. */
-	const char *library;
-	const char *(*library_version)(void);
-
-	int (*open)(const char *rest, const struct postern_store_options *options,
-			struct postern_store **out, struct postern_error *error);
-	/* The SQL that creates or upgrades the schema, for people to read; "" if
-	   there is none. A static text. */
-	const char *(*schema)(void);
-	/* Validate the URL and the options without opening anything:
-	   POSTERN_E_INVALID. Called before every other function, and only with
-	   options that the kind has. */
-	int (*check)(const char *rest, const struct postern_store_options *options,
-			struct postern_error *error);
-
-	/* With has_schema: the SQL that creates the schema under its configured
-	   name, yours to free(); and that name. */
-	int (*schema_sql)(const char *rest,
-			const struct postern_store_options *options, char **out,
-			struct postern_error *error);
-	int (*schema_name)(const char *rest,
-			const struct postern_store_options *options,
-			char out[POSTERN_SCHEMA_NAME_MAX], struct postern_error *error);
-
-	/*
-	 * With is_shared: check that the server can keep what the store promises,
-	 * as opening does before it writes anything; warnings go to
-	 * options->listener. Then `look` is called to make further checks, and
-	 * `find` is called for each problem that keeps a store that can be opened
-	 * from working: missing rights, also those to create the store, or a
-	 * listen_url through which no notification arrives; and, with POSTERN_OK,
-	 * for each feature that is not available. The store need not exist, and
-	 * nothing is created.
-	 */
-	int (*examine)(const char *rest,
-			const struct postern_store_options *options,
-			const struct postern_store_examiner *examiner,
-			struct postern_error *error);
-	/* With is_shared: break the connection that `look` was called with, from
-	   another thread, so that `look` fails soon. */
-	void (*end_look)(void *connection);
-};
 
 /* Open a store by URL; options may be NULL. End it with
    postern_store_destroy(), or pass it to postern_box_open_taking(). */

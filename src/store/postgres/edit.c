@@ -176,7 +176,7 @@ static int check_editable(const struct postern_edit *edit, int64_t handler,
 	case POSTERN_STATE_LEASED: return fail_busy(edit, error);
 	case POSTERN_STATE_DONE:
 		return postern__fail(error, POSTERN_E_INVALID,
-				"message %lld is done: not %s", seq,
+				"the delivery of message %lld is done: not %s", seq,
 				retry ? "retried" : "discarded");
 	default:
 		if (retry && handler == 0) {

@@ -20,6 +20,9 @@ enum { CHANNEL, DUPLICATES, DUPLICATE_AT, CONFLICTS, MESSAGE };
 static int read_message(struct pg_connection *connection,
 		struct detail_work *work, struct postern_error *error) {
 	struct postern_detail *detail = &work->detail;
+	struct postern_message *message =
+			postern_memory_alloc(work->memory, sizeof(*message));
+	detail->message = message;
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, work->seq);
@@ -39,10 +42,10 @@ static int read_message(struct pg_connection *connection,
 		detail->duplicate_at_ms = postern__pg_get(&query, 0, DUPLICATE_AT);
 		detail->conflict_count =
 				(uint64_t)postern__pg_get(&query, 0, CONFLICTS);
-		r = postern__pg_get_text(&query, 0, CHANNEL, work->memory,
-					&detail->channel)
+		r = message && postern__pg_get_text(&query, 0, CHANNEL, work->memory,
+							   &detail->channel)
 					? postern__pg_message_read(&query, 0, MESSAGE, work->memory,
-							  &detail->message, error)
+							  message, error)
 					: postern__pg_no_memory(error);
 	}
 	postern__pg_end(&query);

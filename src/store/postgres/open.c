@@ -219,6 +219,7 @@ static const struct postern_store_ops pg_ops = {
 	.destroy = pg_destroy,
 	.read_pauses = postern__pg_read_pauses,
 	.stranded = postern__pg_stranded,
+	.reserve = postern__pg_reserve,
 };
 
 static void pg_end_look(void *connection) {

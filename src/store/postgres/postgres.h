@@ -18,7 +18,7 @@
 
 #include <libpq-fe.h>
 #include <postern/sys/memory.h>
-#include <postern/sys/store.h>
+#include <postern/sys/store_kind.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +39,9 @@ struct pg_store;
 /* After this time without a byte in either direction the session of a
    connection is checked, see silence.c. */
 #define PG_SILENCE_MS INT64_C(3000)
+
+/* Five characters and a zero byte. */
+#define PG_SQLSTATE_SIZE 6
 
 struct pg_connection {
 	struct pg_store *store;
@@ -65,7 +68,7 @@ struct pg_connection {
 	uint64_t names_epoch;
 	/* While a handler uses it: the last SQLSTATE that the server returned and
 	   its text, and the epoch in which that is recorded. */
-	char sqlstate[6];
+	char sqlstate[PG_SQLSTATE_SIZE];
 	char error_text[POSTERN_ERROR_TEXT_MAX];
 	uint64_t watched_epoch;
 	/* Buffers of the query that is being built. */
@@ -724,6 +727,9 @@ int postern__pg_unpark(struct postern_store *store, postern_router *router,
 		struct postern_error *error);
 int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error);
+/* reserve.c */
+int postern__pg_reserve(struct postern_store *store,
+		struct postern_reservation *reservation, struct postern_error *error);
 int postern__pg_read_pauses(struct postern_store *store,
 		const int64_t *handlers, size_t count, bool *paused_out,
 		struct postern_error *error);

@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/point.h"
+#include "base/sqlstate.h"
 #include "base/wait.h"
 #include "store/common.h"
 #include "store/postgres/postgres.h"
@@ -42,6 +43,8 @@
 /* The SQLSTATE of a savepoint that does not exist. If it is this transaction's,
    the handler has ended the transaction, whatever it began afterwards. */
 #define NO_SAVEPOINT "3B001"
+/* The SQLSTATE of statements that follow one that failed. */
+#define IN_FAILED_TRANSACTION "25P02"
 #define ENDED_ITSELF "handler ended the transaction itself"
 
 /* Session state that a handler may leave and no rollback undoes. */
@@ -66,6 +69,8 @@ struct transaction {
 	bool held;
 	size_t completed;
 	bool aborted; /* rolled back, and with it all units so far */
+	/* The SQLSTATE of the COMMIT, if a handler is the cause of its failure. */
+	char sqlstate[PG_SQLSTATE_SIZE];
 };
 
 static int begin_units(struct transaction *work, struct postern_error *error) {
@@ -73,6 +78,7 @@ static int begin_units(struct transaction *work, struct postern_error *error) {
 	struct pg_store *self = connection->store;
 	work->aborted = false;
 	work->completed = 0;
+	work->sqlstate[0] = '\0';
 	work->xid = 0;
 	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
 	(void)snprintf(work->savepoint, sizeof work->savepoint, "postern_%llx",
@@ -157,7 +163,8 @@ static int record_error(PGEventId event, void *info, void *context) {
 		const PGEventResultCreate *created = info;
 		const char *state =
 				PQresultErrorField(created->result, PG_DIAG_SQLSTATE);
-		if (state) {
+		/* The refusals that follow an error do not replace it. */
+		if (state && strcmp(state, IN_FAILED_TRANSACTION) != 0) {
 			const char *text = PQresultErrorField(created->result,
 					PG_DIAG_MESSAGE_PRIMARY);
 			(void)snprintf(connection->sqlstate, sizeof connection->sqlstate,
@@ -380,6 +387,21 @@ static bool is_handler_fault(const struct pg_connection *connection) {
 	return fault;
 }
 
+/*
+ * Refuse a unit because of an error of the server that its handler caused
+ * without seeing it. If the error would be the same for every message (the
+ * table of a deferred trigger is missing), the handler itself is at fault.
+ */
+static void refuse_for_error(struct postern_unit *unit, const char *sqlstate,
+		const char *text) {
+	char reason[POSTERN_REASON_LEN_MAX];
+	(void)snprintf(reason, sizeof reason, "%s (SQLSTATE %s)", text, sqlstate);
+	if (postern__sqlstate_cause(sqlstate, true) == POSTERN__CAUSE_HANDLER) {
+		unit->outcome.kind = POSTERN_HOLD;
+	}
+	postern__unit_refuse(unit, POSTERN_E_INVALID, reason);
+}
+
 /* Run one unit under a savepoint. */
 static int run_under_savepoint(struct transaction *work,
 		struct postern_unit *unit, bool *collided_out,
@@ -408,7 +430,7 @@ static int run_under_savepoint(struct transaction *work,
 			return attribute_failure(work, unit, r, error);
 		}
 		/* The handler has left the transaction in another state. */
-		postern__unit_refuse(unit, POSTERN_E_INVALID,
+		refuse_for_error(unit, work->connection->sqlstate,
 				work->connection->error_text);
 	}
 	return attribute_failure(work, unit, roll_back_unit(work, error), error);
@@ -476,10 +498,12 @@ static int commit_units(struct transaction *work, struct postern_error *error) {
 	struct pg_units units = { work->units, work->count };
 	r = postern__pg_finish_known(connection, work->xid,
 			postern__pg_confirm_units, &units, r, error);
-	return r != POSTERN_OK && is_handler_fault(connection)
-				   ? postern__fail(error, POSTERN_E_INVALID, "%s",
-							 connection->error_text)
-				   : r;
+	if (r == POSTERN_OK || !is_handler_fault(connection)) {
+		return r;
+	}
+	memcpy(work->sqlstate, connection->sqlstate, sizeof work->sqlstate);
+	return postern__fail(error, POSTERN_E_INVALID, "%s",
+			connection->error_text);
 }
 
 static int run_transaction(struct transaction *work,
@@ -538,6 +562,22 @@ static int run_until_resolved(struct transaction *work, struct pg_store *self,
 	return r;
 }
 
+/* As run_until_resolved(), for a single unit: if the COMMIT fails because of
+   it, it is refused. */
+static int run_alone(struct transaction *work, struct pg_store *self,
+		struct postern_error *error) {
+	int r = run_until_resolved(work, self, error);
+	if (r != POSTERN_E_INVALID) {
+		return r;
+	}
+	if (work->sqlstate[0]) {
+		refuse_for_error(work->units, work->sqlstate, error->text);
+	} else {
+		postern__unit_refuse(work->units, r, error->text);
+	}
+	return POSTERN_OK;
+}
+
 /*
  * The transaction failed as a whole, and one of the units is the cause: each is
  * run in a transaction of its own. As soon as one has committed, the failure of
@@ -559,15 +599,13 @@ static int run_units_apart(struct transaction *all, struct pg_store *self,
 			.count = 1,
 		};
 		if (r == POSTERN_OK) {
-			r = run_until_resolved(&work, self, &failure);
+			r = run_alone(&work, self, &failure);
 		}
-		if (r == POSTERN_E_INVALID) {
-			postern__unit_refuse(unit, r, failure.text);
-			r = POSTERN_OK;
-		} else if (r != POSTERN_OK && !committed) {
+		if (r != POSTERN_OK && !committed) {
 			*error = failure;
 			return r;
-		} else if (r != POSTERN_OK) {
+		}
+		if (r != POSTERN_OK) {
 			postern__unit_refuse(unit, POSTERN_E_TIMEOUT, NULL);
 		}
 		committed = committed || unit->committed;
@@ -595,7 +633,11 @@ int postern__pg_transact(struct postern_store *store, uint64_t node,
 		}
 		postern__units_reset(units, count);
 	}
-	r = count > 0 ? run_until_resolved(&work, self, &failure) : POSTERN_OK;
+	if (count == 1) {
+		r = run_alone(&work, self, &failure);
+	} else if (count > 1) {
+		r = run_until_resolved(&work, self, &failure);
+	}
 	if (count > 1 && (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY)) {
 		r = run_units_apart(&work, self, &failure);
 	}

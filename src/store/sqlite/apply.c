@@ -98,53 +98,75 @@ static int seen_insert(struct sqlite_store *self,
 				   : r;
 }
 
-/* Finds the key in the scopes of all ids of the handler. *seq_out: the message
-   it is remembered for, this one if possible; 0: none. */
+/* The message that a key of a handler is remembered for. */
+struct key_holder {
+	int64_t seq;
+	int64_t at; /* when it was received, by which its keys are removed */
+};
+
+/* Finds the key in the scopes of all ids of the handler. *out: the message it
+   is remembered for, this one if possible; seq 0: none. */
 static int route_key_find(struct sqlite_store *self,
 		const struct postern_accept *accept, const struct postern_route *route,
-		const uint8_t key[POSTERN__KEY_LEN], int64_t *seq_out,
+		const uint8_t key[POSTERN__KEY_LEN], struct key_holder *out,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
-	*seq_out = 0;
+	*out = (struct key_holder){ 0 };
 	postern__sqlite_each_id(self, id, route->handler) {
 		uint8_t scoped[POSTERN__KEY_LEN];
-		int64_t seq = 0;
+		struct key_holder found = { 0 };
 		struct sqlite_query query;
 		postern__key_scope(key, id, scoped);
 		postern__sqlite_query(&query, &self->writer,
-				"SELECT seq FROM postern_seen WHERE key = ?1");
+				"SELECT seq, at FROM postern_seen WHERE key = ?1");
 		postern__sqlite_bind_blob(&query, 1, scoped, sizeof scoped);
 		if (postern__sqlite_row(&query)) {
-			seq = postern__sqlite_int(&query, 0);
+			found.seq = postern__sqlite_int(&query, 0);
+			found.at = postern__sqlite_int(&query, 1);
 		}
 		r = postern__sqlite_end(&query, error);
 		if (r != POSTERN_OK) {
 			break;
 		}
-		if (seq == accept->seq || *seq_out == 0 ||
-				(*seq_out != accept->seq && seq > 0 && seq < *seq_out)) {
-			*seq_out = seq;
+		if (found.seq == accept->seq || out->seq == 0 ||
+				(out->seq != accept->seq && found.seq > 0 &&
+						found.seq < out->seq)) {
+			*out = found;
 		}
 	}
 	return r;
+}
+
+/* When the message of an accept, which is stored, was received. */
+static int received_at_read(struct sqlite_store *self, int64_t seq,
+		int64_t *out, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT received_at FROM postern_message WHERE seq = ?1");
+	postern__sqlite_bind_int(&query, 1, seq);
+	if (postern__sqlite_row(&query)) {
+		*out = postern__sqlite_int(&query, 0);
+	}
+	return postern__sqlite_end(&query, error);
 }
 
 /* Remembers the key of a route in the scopes of all ids of the handler, unless
    it is; sets suppressed_by if it is remembered for another message. */
 static int route_key_insert(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
-		int64_t now, struct postern_error *error) {
+		struct postern_error *error) {
 	uint8_t key[POSTERN__KEY_LEN];
 	uint8_t digest[POSTERN__DIGEST_LEN];
-	int64_t seq;
+	struct key_holder holder;
 	postern__key_hash(self->hash_key, accept->channel, route->key, key);
 	postern__body_digest(self->hash_key, accept->message, digest);
-	int r = route_key_find(self, accept, route, key, &seq, error);
+	int r = route_key_find(self, accept, route, key, &holder, error);
+	if (r == POSTERN_OK && holder.seq == 0) {
+		holder.seq = accept->seq;
+		r = received_at_read(self, accept->seq, &holder.at, error);
+	}
 	if (r != POSTERN_OK) {
 		return r;
-	}
-	if (seq == 0) {
-		seq = accept->seq;
 	}
 	postern__sqlite_each_id(self, id, route->handler) {
 		uint8_t scoped[POSTERN__KEY_LEN];
@@ -154,9 +176,9 @@ static int route_key_insert(struct sqlite_store *self,
 				"INSERT INTO postern_seen VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
 				" ON CONFLICT DO NOTHING");
 		postern__sqlite_bind_blob(&query, 1, scoped, sizeof scoped);
-		postern__sqlite_bind_int(&query, 2, seq);
+		postern__sqlite_bind_int(&query, 2, holder.seq);
 		postern__sqlite_bind_blob(&query, 3, digest, sizeof digest);
-		postern__sqlite_bind_int(&query, 4, now);
+		postern__sqlite_bind_int(&query, 4, holder.at);
 		postern__sqlite_bind_int(&query, 5, accept->channel);
 		postern__sqlite_bind_int(&query, 6, id);
 		r = postern__sqlite_end(&query, error);
@@ -164,7 +186,7 @@ static int route_key_insert(struct sqlite_store *self,
 			return r;
 		}
 	}
-	route->suppressed_by = seq == accept->seq ? 0 : seq;
+	route->suppressed_by = holder.seq == accept->seq ? 0 : holder.seq;
 	return POSTERN_OK;
 }
 
@@ -193,7 +215,7 @@ static int accept_insert(struct sqlite_store *self, uint64_t node,
 			continue;
 		}
 		if (route->key) {
-			r = route_key_insert(self, accept, route, now, error);
+			r = route_key_insert(self, accept, route, error);
 		}
 		if (r == POSTERN_OK && route->suppressed_by == 0) {
 			r = open_route(self, node, accept->seq, route, now, error);
@@ -262,7 +284,7 @@ static int known_add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
 	struct sqlite_delivery delivery = { .state = POSTERN_STATE_ANY };
-	int r = route->key ? route_key_insert(self, accept, route, now, error)
+	int r = route->key ? route_key_insert(self, accept, route, error)
 					   : POSTERN_OK;
 	if (r == POSTERN_OK && route->suppressed_by > 0) {
 		return parked_delete(self, accept, error);

@@ -20,7 +20,7 @@ static int sqlite_edit_check(const struct postern_edit *edit,
 				"message %lld is being handled right now", seq);
 	case POSTERN_STATE_DONE:
 		return postern__fail(error, POSTERN_E_INVALID,
-				"message %lld is done: not %s", seq,
+				"the delivery of message %lld is done: not %s", seq,
 				retry ? "retried" : "discarded");
 	default:
 		if (retry && delivery->handler == 0) {

@@ -143,7 +143,8 @@ static int path_predict(struct sqlite_file *file, const char *path,
 		struct postern_error *error) {
 	struct stat status;
 	const char *slash = strrchr(path, '/');
-	if (lstat(path, &status) == 0) {
+	/* Another process may have created the file by now. */
+	if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' is a symbolic link to a file that does not exist", path);
 	}

@@ -69,6 +69,9 @@ static int read_message(struct sqlite_store *self,
 		struct postern_error *error) {
 	int r = POSTERN_OK;
 	bool found = false;
+	struct postern_message *message =
+			postern_memory_alloc(memory, sizeof(*message));
+	detail->message = message;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->reader,
 			"SELECT c.name, d.duplicates, d.duplicate_at, d.conflicts,"
@@ -82,9 +85,10 @@ static int read_message(struct sqlite_store *self,
 		detail->duplicate_count = (uint64_t)postern__sqlite_int(&query, 1);
 		detail->duplicate_at_ms = postern__sqlite_int(&query, 2);
 		detail->conflict_count = (uint64_t)postern__sqlite_int(&query, 3);
-		r = postern__sqlite_text(query.statement, 0, memory, &detail->channel)
-					? postern__sqlite_message_read(&query, 4, memory,
-							  &detail->message, error)
+		r = message && postern__sqlite_text(query.statement, 0, memory,
+							   &detail->channel)
+					? postern__sqlite_message_read(&query, 4, memory, message,
+							  error)
 					: postern__sqlite_no_memory(error);
 	}
 	int ended = postern__sqlite_end(&query, r == POSTERN_OK ? error : NULL);

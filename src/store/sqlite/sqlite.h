@@ -19,7 +19,7 @@
  */
 
 #include <postern/sys/memory.h>
-#include <postern/sys/store.h>
+#include <postern/sys/store_kind.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>

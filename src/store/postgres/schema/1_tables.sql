@@ -57,6 +57,15 @@ CREATE TABLE @handler_tally (
 	discarded bigint NOT NULL DEFAULT 0
 );
 
+-- The starts that were granted to handlers with a rate, in one slot and the 21
+-- before it, the latest first. width: of a slot, in ms.
+CREATE TABLE @rate (
+	handler integer PRIMARY KEY,
+	width bigint NOT NULL,
+	slot bigint NOT NULL,
+	counts integer[] NOT NULL
+);
+
 -- Every key a handler ever had.
 CREATE TABLE @handler_key (
 	key text PRIMARY KEY,

@@ -489,8 +489,8 @@ END $$;
 -- is remembered for another message; suppressed_by is the first one. Keys of
 -- copies are remembered for the first message, if it is stored. Arrays as in
 -- apply_1; r_handler: owners, 0 for a route that does not count.
-CREATE FUNCTION @keep_keys_1(p_now bigint, a_seq bigint[], a_k0 bigint[],
-	a_k1 bigint[], a_k2 bigint[], a_digest uuid[], a_channel integer[],
+CREATE FUNCTION @keep_keys_1(a_seq bigint[], a_k0 bigint[], a_k1 bigint[],
+	a_k2 bigint[], a_digest uuid[], a_channel integer[],
 	r_handler integer[], k_message integer[], k_route integer[],
 	k_k0 bigint[], k_k1 bigint[], k_k2 bigint[],
 	OUT suppressed integer[], OUT suppressed_by bigint[])
@@ -500,12 +500,14 @@ CREATE FUNCTION @keep_keys_1(p_now bigint, a_seq bigint[], a_k0 bigint[],
 DECLARE
 	v_keys integer[];   -- the positions of the keys that count
 	v_first bigint[];   -- the messages that they are remembered for
+	v_at bigint[];      -- and when these were received
 	v_parked bigint[];
 	v_missing boolean;
 BEGIN
-	SELECT array_agg(i), array_agg(s.seq) INTO v_keys, v_first
+	SELECT array_agg(i), array_agg(s.seq), array_agg(s.at)
+		INTO v_keys, v_first, v_at
 		FROM generate_series(1, cardinality(k_route)) AS i
-		CROSS JOIN LATERAL (SELECT k.seq, k.digest FROM @seen k
+		CROSS JOIN LATERAL (SELECT k.seq, k.at, k.digest FROM @seen k
 			WHERE k.k0 = a_k0[k_message[i]] AND k.k1 = a_k1[k_message[i]]
 				AND k.k2 = a_k2[k_message[i]]
 			OFFSET 0) AS s
@@ -514,18 +516,19 @@ BEGIN
 				OR s.digest = a_digest[k_message[i]] AND EXISTS (
 					SELECT 1 FROM @message m WHERE m.seq = s.seq OFFSET 0));
 
-	-- A key that is remembered in one of the scopes gets the same message in
-	-- the others. Sorted, so that two batches cannot deadlock: all keys of
-	-- messages are remembered before.
+	-- A key that is remembered in one of the scopes gets the same message, and
+	-- its time, in the others. Sorted, so that two batches cannot deadlock: all
+	-- keys of messages are remembered before.
 	WITH wanted AS MATERIALIZED (
 		SELECT u.i, u.first, h.id AS scope, k_k2[u.i] # h.id::bigint AS k2,
-			s.seq
-		FROM unnest(v_keys, v_first) AS u (i, first)
+			s.seq, s.at, u.at AS first_at
+		FROM unnest(v_keys, v_first, v_at) AS u (i, first, at)
 		CROSS JOIN LATERAL (SELECT k.id FROM @handler k
 			WHERE k.owner = coalesce(r_handler[k_route[u.i]], r_handler[1])
 			OFFSET 0) AS h
-		LEFT JOIN LATERAL (SELECT k.seq FROM @seen k WHERE k.k0 = k_k0[u.i]
-			AND k.k1 = k_k1[u.i] AND k.k2 = k_k2[u.i] # h.id::bigint
+		LEFT JOIN LATERAL (SELECT k.seq, k.at FROM @seen k
+			WHERE k.k0 = k_k0[u.i] AND k.k1 = k_k1[u.i]
+				AND k.k2 = k_k2[u.i] # h.id::bigint
 			OFFSET 0) AS s ON true
 	), holder AS (
 		SELECT i, coalesce(min(seq) FILTER (WHERE seq = first), min(seq),
@@ -533,7 +536,9 @@ BEGIN
 		FROM wanted GROUP BY i
 	)
 	INSERT INTO @seen (k0, k1, k2, seq, at, digest, channel, scope)
-		SELECT k_k0[w.i], k_k1[w.i], w.k2, o.seq, p_now,
+		SELECT k_k0[w.i], k_k1[w.i], w.k2, o.seq,
+			coalesce((SELECT min(v.at) FROM wanted v
+				WHERE v.i = w.i AND v.seq = o.seq), w.first_at),
 			a_digest[k_message[w.i]],
 			coalesce(a_channel[k_message[w.i]], a_channel[1]), w.scope
 		FROM wanted w JOIN holder o ON o.i = w.i
@@ -720,7 +725,7 @@ BEGIN
 		FROM unnest(v_new) AS n;
 	IF cardinality(k_route) > 0 THEN
 		SELECT k.suppressed, k.suppressed_by INTO suppressed, suppressed_by
-			FROM @keep_keys_1(now, a_seq, a_k0, a_k1, a_k2, a_digest, a_channel,
+			FROM @keep_keys_1(a_seq, a_k0, a_k1, a_k2, a_digest, a_channel,
 				r_handler, k_message, k_route, k_k0, k_k1, k_k2) AS k;
 		v_routes := ARRAY(SELECT n FROM unnest(v_routes) AS n
 			WHERE (n = ANY (suppressed)) IS NOT TRUE);
@@ -1066,6 +1071,53 @@ BEGIN
 	END LOOP;
 	UPDATE @handler SET key = p_key, in_process = p_in_process,
 		max_crashes = p_max_crashes WHERE id = v_id;
+END $$;
+
+-- Grants starts of a handler, at most p_wanted, as postern__rate_grant() in
+-- src/core/rate.c does: at most p_most in the present slot and the 21 before
+-- it, and p_burst in one slot; p_width is the length of a slot. wait: if none
+-- is granted, the milliseconds until one may be.
+CREATE FUNCTION @reserve_1(p_handler integer, p_now bigint, p_width bigint,
+	p_most bigint, p_burst bigint, p_wanted bigint,
+	OUT granted bigint, OUT wait bigint) LANGUAGE plpgsql AS $$
+DECLARE
+	v_owner integer;
+	v_now bigint;
+	v_slot bigint;
+	v_width bigint;
+	v_counts integer[];
+	v_left bigint;
+	v_oldest bigint;
+BEGIN
+	SELECT owner INTO v_owner FROM @handler WHERE id = p_handler;
+	INSERT INTO @rate VALUES (v_owner, p_width, 0, array_fill(0, ARRAY[22]))
+		ON CONFLICT DO NOTHING;
+	SELECT width, slot, counts INTO v_width, v_slot, v_counts FROM @rate
+		WHERE handler = v_owner FOR UPDATE;
+	-- After the lock: another node may have held it for long.
+	v_now := coalesce(p_now, @now_ms());
+	-- Each count moves to the slot that it is in now; what was granted in the
+	-- future, before the clock was set back, to the present one.
+	SELECT array_agg(coalesce(m.c, 0)::integer ORDER BY k) INTO v_counts
+		FROM generate_series(0, 21) AS k LEFT JOIN (
+			SELECT greatest(v_now / p_width
+				- (v_slot - n + 1) * v_width / p_width, 0) AS i, sum(c) AS c
+			FROM unnest(v_counts) WITH ORDINALITY AS u (c, n)
+			WHERE c > 0 GROUP BY 1) AS m ON m.i = k;
+	v_slot := v_now / p_width;
+	v_left := greatest(p_most - (SELECT sum(c) FROM unnest(v_counts) AS u (c)),
+		0);
+	granted := greatest(least(v_left, p_burst - v_counts[1], p_wanted), 0);
+	wait := 0;
+	IF granted = 0 THEN
+		SELECT coalesce(max(n), 1) INTO v_oldest
+			FROM unnest(v_counts) WITH ORDINALITY AS u (c, n) WHERE c > 0;
+		wait := greatest(p_width * CASE WHEN v_left > 0 THEN v_slot + 1
+			ELSE v_slot - v_oldest + 23 END - v_now, 0);
+	END IF;
+	v_counts[1] := v_counts[1] + granted;
+	UPDATE @rate SET width = p_width, slot = v_slot, counts = v_counts
+		WHERE handler = v_owner;
 END $$;
 
 -- Renews the lease of a node; p_ttl 0 ends the node. alive: whether it existed.

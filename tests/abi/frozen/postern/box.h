@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_BOX_H
+#define POSTERN_BOX_H
+
+/*
+ * A box accepts each message once and delivers it to every handler that
+ * wants its type, retrying until a delivery has ended.
+ *
+ *   accept --> [pending] --claim--> [leased] --settle--> [done]
+ *                  ^                    |
+ *                  +---- retry later ---+---- attempts used up --> [poisoned]
+ *
+ * Each handler has its own delivery of a message: a failure delays no other
+ * handler.
+ *
+ * Open a box on a store, add channels and handlers, start it, and accept.
+ * Deliveries are run by a runner (runner.h), which owns threads, or on the
+ * caller's thread by postern_box_process(); the box itself starts no threads.
+ *
+ * Threads: once started, a box may be used from any thread. Calls that write
+ * wait for the store's writer and return when their group commit is durable.
+ */
+
+#include <postern/error.h>
+#include <postern/export.h>
+#include <postern/handler.h>
+#include <postern/message.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct postern_box;
+struct postern_clock;
+struct postern_random;
+
+#define POSTERN_CHANNEL_NAME_LEN_MAX 200
+#define POSTERN_CHANNEL_COUNT_MAX 1000
+#define POSTERN_HANDLER_COUNT_MAX 1000
+#define POSTERN_ACCEPT_BATCH_MAX 10000
+
+enum postern_require_inbox {
+	POSTERN_REQUIRE_INBOX_NONE = 0,
+	POSTERN_REQUIRE_INBOX_WARN,
+	POSTERN_REQUIRE_INBOX_FAIL
+};
+
+/* What to do with orphaned deliveries: open ones whose handler no running node
+   has configured. */
+enum postern_orphans {
+	POSTERN_ORPHANS_POISON = 0,
+	POSTERN_ORPHANS_HOLD,
+	POSTERN_ORPHANS_FAIL /* refuse to start */
+};
+
+/* Which nodes run handlers when several share a store. All of them must use
+   the same value and the same lock; a node that does not waits until the
+   others have ended. */
+enum postern_processing {
+	POSTERN_PROCESSING_PARALLEL = 0, /* all nodes, each with its own leases */
+	POSTERN_PROCESSING_EXCLUSIVE     /* the node that holds the lock */
+};
+
+/* How much an event matters; see event.h. */
+enum postern_level {
+	POSTERN_LEVEL_DEFAULT = 0, /* POSTERN_LEVEL_INFO */
+	POSTERN_LEVEL_DEBUG,       /* what happens for every message */
+	POSTERN_LEVEL_INFO,
+	POSTERN_LEVEL_WARN, /* somebody may have to do something */
+	POSTERN_LEVEL_ERROR /* somebody has to do something */
+};
+
+/* Receives events; see event.h. */
+struct postern_event;
+typedef void postern_listener(void *context, const struct postern_event *event);
+
+/*
+ * Zero the struct and set `size`; a member that is zero has the default named
+ * here.
+ */
+struct postern_box_options {
+	size_t size;
+
+	/* Open for inspection only, also while another process owns the store;
+	   every call that would write fails with POSTERN_E_UNSUPPORTED. */
+	bool read_only;
+	/* Fail with POSTERN_E_NOTFOUND instead of creating the store's file, or
+	   its schema. */
+	bool must_exist;
+	/* Fail with POSTERN_E_UNSUPPORTED instead of upgrading an older
+	   schema. */
+	bool no_migrate;
+
+	size_t max_message_size; /* 1 MiB: the longest body that is accepted */
+	uint32_t batch_size;     /* 100: deliveries per claim */
+	/* How long a write may wait for the store; 30 s. */
+	int64_t command_timeout_ms;
+	/* Leased deliveries that this process keeps in memory, in count (10,000)
+	   and bytes (64 MiB). Beyond either limit, deliveries stay in the store
+	   until there is room. */
+	uint32_t run_queue_max;
+	size_t run_queue_bytes_max;
+
+	enum postern_require_inbox require_inbox;
+	enum postern_orphans orphans;
+
+	enum postern_processing processing;
+	/* The processing lock: "InboxProcessor_default". */
+	const char *lock_name;
+	/* After waiting this long for the lock the node reports that another node
+	   holds it, and waits on; 60 s. */
+	int64_t lock_acquire_timeout_ms;
+	/* How long this node stays live, and keeps the lock, after its last
+	   renewal; 15 s. In a store that only one process can open, 0 means no
+	   node lease. */
+	int64_t node_lease_ms;
+
+	/* The cleanup lock: "InboxCleanup_default". */
+	const char *cleanup_lock_name;
+	/* 10,000: the most messages or ids that one cleanup commit removes; a
+	   commit also ends after 16 MiB of bodies, and is smaller if the last one
+	   took long. */
+	uint32_t cleanup_batch;
+
+	/* The first subscriber: it also receives the events of
+	   postern_box_open(); may be NULL. */
+	postern_listener *listener;
+	void *listener_context;
+	enum postern_level listener_level; /* POSTERN_LEVEL_INFO */
+
+	/* NULL: the system's. Both must outlive the box. */
+	const struct postern_clock *clock;
+	const struct postern_random *random;
+
+	/* How often a call of the store is retried if its connection was lost or
+	   refused; 3; negative: never. A wrong password or database fails at
+	   once. */
+	int32_t command_retries;
+	/* PostgreSQL only. An option that the URL contains too must have the same
+	   value there. */
+	const char *schema;     /* "postern" */
+	uint32_t connections;   /* 8: the most open at the same time */
+	const char *listen_url; /* where to wait for notifications, to bypass a
+							   pooler; default: the URL of the store */
+};
+
+/*
+ * Open a box on a store: "memory:", "sqlite:FILE" or
+ * "postgres://USER@HOST/DATABASE" (libpq's URL, or behind "postgres:" its other
+ * form, "host=… dbname=…").
+ *
+ * An SQLite file is created if it is missing, is upgraded to this version's
+ * schema, and is owned by this process until the box is destroyed; leases of a
+ * former owner are recovered. In PostgreSQL only the schema is created, if the
+ * role is allowed to, and any number of processes share it; all should add the
+ * same channels and handlers. The leases of a node that has not renewed for
+ * node_lease_ms are recovered by the other nodes.
+ *
+ * options  may be NULL.
+ * out      yours; end it with postern_box_destroy().
+ *
+ * Returns POSTERN_OK, or
+ *   POSTERN_E_INVALID      the URL or an option is wrong
+ *   POSTERN_E_BUSY         another process has the file open; the text names
+ *                          its pid
+ *   POSTERN_E_NOTFOUND     must_exist, and there is no such file or schema
+ *   POSTERN_E_CORRUPT      the file is not a database
+ *   POSTERN_E_UNSUPPORTED  the schema is of another version, or the settings
+ *                          of the server do not allow durable commits
+ *   POSTERN_E_UNAVAILABLE  the file or the server cannot be read or written
+ */
+POSTERN_EXPORT int postern_box_open(const char *url,
+		const struct postern_box_options *options, struct postern_box **out,
+		struct postern_error *error);
+
+/*
+ * Close the box and free everything. Stop its runner first. Messages being
+ * accepted asynchronously and not yet durable are completed with
+ * POSTERN_E_UNAVAILABLE. NULL is fine.
+ */
+POSTERN_EXPORT void postern_box_destroy(struct postern_box *box);
+
+/* What becomes of a message whose type no handler wants. */
+enum postern_unrouted {
+	POSTERN_UNROUTED_PARK = 0, /* keep it until a handler wants it */
+	POSTERN_UNROUTED_DROP,     /* counted, not kept */
+	POSTERN_UNROUTED_REJECT    /* POSTERN_E_INVALID to the sender */
+};
+
+/* Same identity, other body. The first body is kept and the conflict
+   recorded either way. */
+enum postern_on_conflict {
+	POSTERN_CONFLICT_REJECT = 0, /* POSTERN_E_CONFLICT to the sender */
+	POSTERN_CONFLICT_IGNORE      /* POSTERN_E_DUPLICATE to the sender */
+};
+
+/* Zero the struct and set `size`; zeroes are the defaults. */
+struct postern_channel_options {
+	size_t size;
+	enum postern_unrouted unrouted;
+	enum postern_on_conflict on_conflict;
+	/* The channel does not use the inbox: in this version it accepts no
+	   messages. See require_inbox. */
+	bool without_inbox;
+	/* Exempts this channel from require_inbox. */
+	bool allow_without_inbox;
+	size_t max_message_size; /* 0: the box's */
+	/*
+	 * How long a message is kept after its last delivery has ended (poisoned
+	 * and parked ones are always kept), and how long its id is remembered, so
+	 * that a late copy is still a duplicate. 0: forever. The id must be
+	 * remembered at least as long as the message: dedupe >= payload.
+	 */
+	int64_t retention_payload_ms;
+	int64_t retention_dedupe_ms;
+	const struct postern_policy *policy; /* NULL: postern_policy_init() */
+};
+
+/*
+ * Add a channel. Before postern_box_start() only.
+ *
+ * Returns POSTERN_OK, or POSTERN_E_INVALID for a bad or repeated name (1 to
+ * 200 bytes of letters, digits, '-', '_', '.').
+ */
+POSTERN_EXPORT int postern_box_add_channel(struct postern_box *box,
+		const char *name, const struct postern_channel_options *options,
+		struct postern_error *error);
+
+/*
+ * Add a handler to a channel. Before postern_box_start() only.
+ *
+ * Returns POSTERN_OK, or
+ *   POSTERN_E_NOTFOUND     no such channel
+ *   POSTERN_E_INVALID      no key, a key that is in use, no kind or more than
+ *                          one, an invalid policy
+ *   POSTERN_E_UNSUPPORTED  not supported by the store (transactional on
+ *                          memory:)
+ */
+POSTERN_EXPORT int postern_box_add_handler(struct postern_box *box,
+		const char *channel, const struct postern_handler_options *options,
+		struct postern_error *error);
+
+/*
+ * Register the channels and handlers in the store, so that messages can be
+ * accepted.
+ *
+ * Resolves every key to its handler id (legacy keys to the same one), unparks
+ * messages that a handler now wants, and checks for orphaned handlers: with
+ * `orphans: fail` it fails with POSTERN_E_INVALID, otherwise it reports them
+ * as events. Two handlers whose keys resolve to one handler id are refused
+ * with POSTERN_E_INVALID.
+ */
+POSTERN_EXPORT int postern_box_start(struct postern_box *box,
+		struct postern_error *error);
+
+/*
+ * Changing channels and handlers while the box works.
+ *
+ * A generation is a complete set of channels and handlers. The box starts with
+ * the ones added to it; another generation can replace them at any time, also
+ * while a runner is active:
+ *
+ *   struct postern_generation *next;
+ *   postern_generation_create(box, &next, &error);
+ *   postern_generation_add_channel(next, "orders", NULL, &error);
+ *   postern_generation_add_handler(next, "orders", &options, &error);
+ *   postern_box_replace_taking(box, next, &error);
+ *
+ * Runs that have started end under the generation they started with. From the
+ * return of postern_box_replace_taking() on, no run starts under the old one,
+ * and messages are routed by the new one; what the old one had leased and not
+ * started is claimed again. A handler that is not in the new generation leaves
+ * its open deliveries to other nodes, or becomes an orphan (`orphans`). A
+ * handler with a new key and the old one as a legacy key continues it.
+ *
+ * Contexts of callbacks of the old generation must stay valid until its last
+ * run has ended: until the box is destroyed, to be certain.
+ */
+struct postern_generation;
+
+/* Create an empty generation; end it with postern_box_replace_taking() or
+   postern_generation_destroy(). */
+POSTERN_EXPORT int postern_generation_create(struct postern_box *box,
+		struct postern_generation **out, struct postern_error *error);
+/* As postern_box_add_channel(). */
+POSTERN_EXPORT int
+postern_generation_add_channel(struct postern_generation *generation,
+		const char *name, const struct postern_channel_options *options,
+		struct postern_error *error);
+/* As postern_box_add_handler(). */
+POSTERN_EXPORT int
+postern_generation_add_handler(struct postern_generation *generation,
+		const char *channel, const struct postern_handler_options *options,
+		struct postern_error *error);
+/* Destroy a generation that was never put in place. NULL is fine. */
+POSTERN_EXPORT void postern_generation_destroy(
+		struct postern_generation *generation);
+/*
+ * Put a generation in place of the current one, and become its owner, also on
+ * failure: then the current one stays in place.
+ *
+ * Returns POSTERN_OK, or
+ *   POSTERN_E_INVALID      the box was not started, or what
+ *                          postern_box_start() refuses
+ *   POSTERN_E_BUSY         called from inside a transactional handler
+ *   POSTERN_E_UNAVAILABLE  the store cannot be written, or this node's lease
+ *                          has expired; try again
+ */
+POSTERN_EXPORT int postern_box_replace_taking(struct postern_box *box,
+		struct postern_generation *next, struct postern_error *error);
+
+/* The result of accepting one message. Never changes: programs allocate arrays
+   of receipts. */
+struct postern_receipt {
+	/* The message's number; 0 unless accepted, duplicate or conflict, and
+	   for a message that was dropped as unrouted. */
+	int64_t seq;
+	/* error.code: POSTERN_OK accepted, POSTERN_E_DUPLICATE,
+	   POSTERN_E_CONFLICT, or why it was rejected. */
+	struct postern_error error;
+};
+
+/*
+ * Accept one message.
+ *
+ * When this returns POSTERN_OK the message and one delivery per handler that
+ * wants it are durable, and the caller may acknowledge it to its sender.
+ * POSTERN_E_DUPLICATE means that an earlier call did that: acknowledge.
+ *
+ * message  borrowed for the duration of the call.
+ * seq_out  may be NULL; set on POSTERN_OK, POSTERN_E_DUPLICATE and
+ *          POSTERN_E_CONFLICT to the number of the message first accepted.
+ *
+ * Returns POSTERN_OK, or
+ *   POSTERN_E_DUPLICATE    accepted before; nothing was stored except
+ *                          deliveries to handlers added since
+ *   POSTERN_E_CONFLICT     accepted before with another body, which is kept
+ *   POSTERN_E_NOTFOUND     no such channel
+ *   POSTERN_E_INVALID      exceeds a limit of message.h, or is unrouted and
+ *                          the channel rejects that
+ *   POSTERN_E_BUSY         called from inside a transactional handler
+ *   POSTERN_E_TIMEOUT      the store's writer was busy for command_timeout_ms
+ *   POSTERN_E_UNAVAILABLE  the store cannot write; do not acknowledge
+ */
+POSTERN_EXPORT int postern_box_accept(struct postern_box *box,
+		const char *channel, const struct postern_message *message,
+		int64_t *seq_out, struct postern_error *error);
+
+/*
+ * Accept many messages in as few commits as possible, with a receipt each.
+ * The same id twice in one batch is accepted once and is then a duplicate.
+ *
+ * receipts_out  `count` of them, all written on POSTERN_OK.
+ *
+ * Returns POSTERN_OK if every message has its receipt; otherwise no message
+ * was accepted (no such channel, more than POSTERN_ACCEPT_BATCH_MAX, called
+ * from inside a transactional handler).
+ */
+POSTERN_EXPORT int postern_box_accept_batch(struct postern_box *box,
+		const char *channel, const struct postern_message *messages,
+		size_t count, struct postern_receipt *receipts_out,
+		struct postern_error *error);
+
+/*
+ * Called once per message passed to postern_box_accept_async(), on the thread
+ * that committed it. It must return quickly and must not call functions of the
+ * box. The receipt is valid until it returns.
+ */
+typedef void postern_accepted(void *context,
+		const struct postern_receipt *receipt);
+
+/*
+ * Accept one message without waiting. The message is copied. On POSTERN_OK
+ * `done` will be called exactly once, possibly before this returns; on any
+ * other result it is never called. Needs a runner, or calls of
+ * postern_box_commit(), to commit. POSTERN_E_BUSY: 100,000 messages or 256 MiB
+ * are waiting already, retry later; or called from inside a transactional
+ * handler.
+ */
+POSTERN_EXPORT int postern_box_accept_async(struct postern_box *box,
+		const char *channel, const struct postern_message *message,
+		postern_accepted *done, void *context, struct postern_error *error);
+
+/*
+ * Processing without a runner (cron, serverless, tests): the steps of a
+ * runner's threads, one call each. Accepts may be called in between.
+ */
+
+/* Write all queued accepts and settlements, in group commits. Sets
+ *count_out (may be NULL) to how many items were written. */
+POSTERN_EXPORT int postern_box_commit(struct postern_box *box,
+		size_t *count_out, struct postern_error *error);
+
+/* Claim up to `max` due deliveries and queue them to be run. */
+POSTERN_EXPORT int postern_box_claim(struct postern_box *box, size_t max,
+		size_t *count_out, struct postern_error *error);
+
+/* Run up to `max` of the queued deliveries on this thread. Their settlements
+   are durable after the next commit. */
+POSTERN_EXPORT int postern_box_run(struct postern_box *box, size_t max,
+		size_t *count_out, struct postern_error *error);
+
+/* Recover the deliveries of expired nodes, report runs that are stuck, cancel
+   those that are past their timeout. */
+POSTERN_EXPORT int postern_box_sweep(struct postern_box *box, size_t *count_out,
+		struct postern_error *error);
+
+/* What a cleanup removed. Set `size`; the rest is written. */
+struct postern_cleanup {
+	size_t size;
+	uint64_t messages;
+	uint64_t keys; /* remembered ids */
+	/* Another cleanup is in progress and removes the rest. */
+	bool busy;
+	/* The box's runner stops: the next cleanup removes the rest. */
+	bool stopped;
+};
+
+/* Remove what the retention of the channels allows, in bounded batches, under
+   the cleanup lock. Returns POSTERN_OK early when the box's runner stops. */
+POSTERN_EXPORT int postern_box_cleanup(struct postern_box *box,
+		struct postern_cleanup *out, struct postern_error *error);
+
+/*
+ * Claim, run and commit until nothing is due or `max` deliveries (0: no
+ * limit) were run. Leases that were not used are returned. Never poisons
+ * orphans. Callbacks are not cancelled: one that is past its timeout counts as
+ * failed when it returns.
+ */
+POSTERN_EXPORT int postern_box_process(struct postern_box *box, size_t max,
+		size_t *count_out, struct postern_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_HANDLER_H
+#define POSTERN_HANDLER_H
+
+/*
+ * A handler: a stable key, the types it wants, a kind (callback, sql, exec, or
+ * one that the program has registered: sys/handler.h) and a policy.
+ */
+
+#include <postern/error.h>
+#include <postern/export.h>
+#include <postern/message.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define POSTERN_KEY_LEN_MAX 200
+#define POSTERN_LEGACY_KEY_COUNT_MAX 16
+#define POSTERN_TYPE_PATTERN_COUNT_MAX 64
+#define POSTERN_BACKOFF_COUNT_MAX 64
+#define POSTERN_COMMIT_BATCH_MAX 1000
+#define POSTERN_ATTEMPTS_MAX 1000000
+/* Longest reason kept with an attempt, in bytes. */
+#define POSTERN_REASON_LEN_MAX 1000
+/* No delay, timeout or lease is longer than this: ten years. */
+#define POSTERN_DURATION_MS_MAX ((int64_t)3650 * 24 * 3600 * 1000)
+
+/* How one run of a handler ended. */
+enum postern_outcome_kind {
+	POSTERN_DONE = 0,
+	POSTERN_RETRY,       /* failed; run again after the policy's backoff */
+	POSTERN_RETRY_AFTER, /* failed; run again after delay_ms */
+	POSTERN_SNOOZE,      /* run again after delay_ms; no failure is counted */
+	POSTERN_POISON,      /* failed permanently; a person decides what next */
+	POSTERN_DISCARD,     /* not wanted; ends without having been done */
+	/* The handler itself is at fault, not this message: no message would
+	   succeed now. Run again after 5 s; no failure is counted, and delay_ms is
+	   ignored. */
+	POSTERN_HOLD
+};
+
+/*
+ * The outcome of a run, set by a callback. Initially POSTERN_DONE; the reason
+ * is a text for people, truncated to fit, with invalid UTF-8 and control
+ * characters replaced. The struct never changes.
+ */
+struct postern_outcome {
+	enum postern_outcome_kind kind;
+	int64_t delay_ms;
+	char reason[POSTERN_REASON_LEN_MAX + 1];
+};
+
+/* Set an outcome in one call; `reason` may be NULL and is copied. */
+POSTERN_EXPORT void postern_outcome_set(struct postern_outcome *outcome,
+		enum postern_outcome_kind kind, int64_t delay_ms, const char *reason);
+
+/* The delivery of a run. Valid until the callback returns. */
+struct postern_delivery {
+	size_t size;
+	int64_t seq;         /* the message's number in the store */
+	const char *channel; /* its channel's name */
+	const char *handler; /* the handler's key */
+	uint32_t attempt;    /* failures so far + 1 */
+	uint64_t fence;      /* grows with every run of this delivery */
+	int64_t deadline_ms; /* wall clock, ms since 1970; 0: none */
+	/*
+	 * The open transaction of the store, for transactional handlers: a
+	 * sqlite3 * on sqlite:, a PGconn * on postgres:. What is written through
+	 * it commits together with this delivery's completion, or not at all.
+	 * Never commit or roll back on it. NULL for plain handlers.
+	 */
+	void *transaction;
+};
+
+/*
+ * A handler in the program itself. Called on a thread of the runner (or on the
+ * one that calls postern_box_process), possibly on several threads at once for
+ * different deliveries. It must return; it must not throw, longjmp or exit. It
+ * may accept messages into the same box, unless it is transactional.
+ */
+typedef void postern_callback(void *context,
+		const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome);
+
+enum postern_poisoned_duplicate {
+	POSTERN_POISONED_DUPLICATE_IGNORE = 0,
+	POSTERN_POISONED_DUPLICATE_RETRY
+};
+
+/* Members of a policy: the default of the handler's kind. */
+#define POSTERN_TIMEOUT_DEFAULT ((int64_t)-1)
+#define POSTERN_ATTEMPTS_DEFAULT UINT32_MAX
+#define POSTERN_CONCURRENCY_DEFAULT UINT32_MAX
+#define POSTERN_BACKOFF_DEFAULT SIZE_MAX
+
+/* The default timeout of a transactional handler, which keeps a transaction of
+   the store open while it runs. */
+#define POSTERN_TRANSACTION_TIMEOUT_MS ((int64_t)5000)
+
+/*
+ * When to retry a delivery and when to poison it. Call postern_policy_init(),
+ * which sets the defaults named here, and change members afterwards. Those of
+ * the handler's kind (POSTERN_…_DEFAULT) become numbers when the handler is
+ * added.
+ */
+struct postern_policy {
+	size_t size;
+	/* In total; 0 means 1. POSTERN_ATTEMPTS_DEFAULT: 5, unless the kind has
+	   another default. */
+	uint32_t max_attempts;
+	uint32_t max_crashes; /* 3: runs during which the process died */
+	/*
+	 * The delay after the n-th failure is base/2 + random(0..base/2), where
+	 * base is min(2^n seconds, max_retry_delay_ms). With a list, the n-th
+	 * entry (the last one from then on) is the delay. A count of
+	 * POSTERN_BACKOFF_DEFAULT: the kind's list, if it has one.
+	 */
+	int64_t max_retry_delay_ms; /* 5 minutes */
+	const int64_t *backoff_ms;
+	size_t backoff_count;
+	/* POSTERN_TIMEOUT_DEFAULT: none, or 5 s for a transactional handler, unless
+	   the kind has another default; 0: none. Must be less than lease_ms. */
+	int64_t timeout_ms;
+	int64_t lease_ms; /* 5 minutes: a longer run is reported as stuck */
+	/* 0: as many as the runner has threads; of an asynchronous kind, the kind's
+	   default. POSTERN_CONCURRENCY_DEFAULT: exec 16, other kinds 0, unless they
+	   have another default. */
+	uint32_t concurrency;
+	uint32_t commit_batch; /* 1: deliveries of a sql handler per commit */
+	enum postern_poisoned_duplicate on_poisoned_duplicate; /* ignore */
+};
+
+/* The defaults, for a struct of `size` bytes: that of the header the program
+   was compiled with. */
+POSTERN_EXPORT void postern_policy_init_sized(struct postern_policy *policy,
+		size_t size);
+static inline void postern_policy_init(struct postern_policy *policy) {
+	postern_policy_init_sized(policy, sizeof(*policy));
+}
+
+/*
+ * The delay before the next attempt after `failures` failures, in ms.
+ * `random` is any 64-bit number; the result is never negative and never over
+ * max_retry_delay_ms (or the longest entry of the list).
+ */
+POSTERN_EXPORT int64_t
+postern_policy_delay_ms(const struct postern_policy *policy, uint32_t failures,
+		uint64_t random);
+
+/* The SQL that a store understands. */
+enum postern_sql_dialect {
+	POSTERN_SQL_NONE = 0, /* the store has no SQL */
+	POSTERN_SQL_SQLITE,
+	POSTERN_SQL_POSTGRES
+};
+
+/*
+ * Zero the struct, set `size` and the members you need. Everything is copied.
+ * Exactly one of these must be set: callback, sql, exec or kind.
+ */
+struct postern_handler_options {
+	size_t size;
+
+	/*
+	 * Stored with every delivery: do not change it later. 1 to 200 bytes of
+	 * letters, digits, '-', '_', '.', ':' and '/'. Unique among all keys and
+	 * legacy keys of the box.
+	 */
+	const char *key;
+	/* Former keys: deliveries stored under them belong to this handler. */
+	const char *const *legacy_keys;
+	size_t legacy_key_count;
+	/* Patterns of the types it wants; none: every type. '*' matches any
+	   sequence of characters. */
+	const char *const *types;
+	size_t type_count;
+
+	postern_callback *callback;
+	void *context; /* passed to the callback; owned by the caller */
+	bool transactional;
+
+	/* SQL run in one transaction with the delivery's completion. Named
+	   parameters: :id :source :type :subject :time :body :body_json
+	   :body_bytes :headers :attempt */
+	const char *sql;
+
+	/* A program and its arguments; no shell. */
+	const char *const *exec;
+	size_t exec_count;
+
+	const struct postern_policy *policy; /* NULL: the channel's */
+
+	/* The name of any kind; `settings` is the struct that the kind documents,
+	   borrowed for the call. */
+	const char *kind;
+	const void *settings;
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
