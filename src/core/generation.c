@@ -133,11 +133,13 @@ static int fill_channel(struct postern__channel *channel,
 	}
 	channel->name = strdup(name);
 	channel->state = calloc(1, sizeof(*channel->state));
+	if (channel->state) {
+		channel->state->refs = 1;
+	}
 	if (!channel->name || !channel->state ||
 			postern__policy_copy(&policy, &channel->policy)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	channel->state->refs = 1;
 	return POSTERN_OK;
 }
 
