@@ -217,7 +217,13 @@ struct postern_channel_options {
 	int64_t retention_payload_ms;
 	int64_t retention_dedupe_ms;
 	const struct postern_policy *policy; /* NULL: postern_policy_init() */
+	/* Names that the channel had before: they still accept messages, and its
+	   identities and open deliveries go on. */
+	const char *const *former_names;
+	size_t former_name_count;
 };
+
+#define POSTERN_FORMER_NAME_COUNT_MAX 16
 
 /*
  * Add a channel. Before postern_box_start() only.

@@ -43,7 +43,10 @@ extern "C" {
 	X(NODE,         node,        14) \
 	X(ACTION,       action,      15) \
 	X(SOURCE,       source,      16) \
-	X(TAG,          tag,         17)
+	X(TAG,          tag,         17) \
+	X(REASON,       reason,      18) \
+	X(BY,           by,          19) \
+	X(UNTIL_MS,     until_ms,    20)
 
 enum postern_event_field {
 #define POSTERN_EVENT_FIELD(name, member, bit) \
@@ -61,7 +64,8 @@ enum postern_event_field {
 	POSTERN_FIELDS_SETTLED = POSTERN_FIELDS_ENDED | POSTERN_FIELD_STATE,
 	POSTERN_FIELDS_ORPHANS = POSTERN_FIELD_HANDLER | POSTERN_FIELD_COUNT,
 	POSTERN_FIELDS_EDIT = POSTERN_FIELDS_MESSAGE | POSTERN_FIELDS_ORPHANS |
-			POSTERN_FIELD_ACTION,
+			POSTERN_FIELD_ACTION | POSTERN_FIELD_REASON | POSTERN_FIELD_BY |
+			POSTERN_FIELD_UNTIL_MS,
 	POSTERN_FIELDS_LOCK = POSTERN_FIELD_LOCK | POSTERN_FIELD_NODE |
 			POSTERN_FIELD_FENCE,
 	POSTERN_FIELDS_LOCK_WAIT = POSTERN_FIELD_LOCK | POSTERN_FIELD_NODE |
@@ -238,10 +242,15 @@ struct postern_event {
 	uint64_t id_count; /* of remembered ids */
 	const char *lock;  /* its name */
 	uint64_t node;     /* the node id of this process */
-	/* What an operator did: "retry", "discard", "pause", "resume". */
+	/* What an operator did: "retry", "discard", "pause", "resume", "cancel",
+	   "close", "open". */
 	const char *action;
 	const char *source; /* its name */
 	uint64_t tag;       /* the source's number for a message */
+	/* Why an operator made the change, who, and until when it holds. */
+	const char *reason;
+	const char *by;
+	int64_t until_ms;
 };
 
 /* The sentence for people: the event's text, or the summary of its kind. */

@@ -80,6 +80,15 @@ struct postern_delivery {
 };
 
 /*
+ * Whether the run should end now: an operator cancelled it, it is past its
+ * timeout, or its node stops or has lost its lease. A callback that takes long
+ * asks from time to time and returns; its outcome is ignored then. May be
+ * called on any thread until the callback returns.
+ */
+POSTERN_EXPORT bool postern_delivery_cancelled(
+		const struct postern_delivery *delivery);
+
+/*
  * A handler in the program itself. Called on a thread of the runner (or on the
  * one that calls postern_box_process), possibly on several threads at once for
  * different deliveries. It must return; it must not throw, longjmp or exit. It

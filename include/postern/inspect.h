@@ -28,6 +28,8 @@ extern "C" {
 #define POSTERN_LIST_LIMIT_DEFAULT 100
 #define POSTERN_LIST_LIMIT_MAX 10000
 #define POSTERN_CURSOR_LEN_MAX 64
+#define POSTERN_FILTER_ID_COUNT_MAX 1000
+#define POSTERN_FILTER_ERROR_LEN_MAX 200
 
 enum postern_state {
 	POSTERN_STATE_ANY = 0, /* in filters */
@@ -37,7 +39,14 @@ enum postern_state {
 	POSTERN_STATE_POISONED,
 	POSTERN_STATE_DISCARDED,
 	POSTERN_STATE_PARKED,
-	POSTERN_STATE_RETRYING /* in filters: pending with failures */
+	POSTERN_STATE_RETRYING, /* in filters: pending with failures */
+	/* What people are shown, derived from pending and leased; also in
+	   filters. */
+	POSTERN_STATE_WAITING, /* pending, and due later */
+	POSTERN_STATE_HELD,    /* due, and its handler is held: see `reason` */
+	POSTERN_STATE_QUEUED,  /* leased, and its run has not started */
+	POSTERN_STATE_RUNNING, /* its run has started */
+	POSTERN_STATE_STUCK    /* it runs for longer than its lease */
 };
 
 /* "pending", "leased", …; NULL for POSTERN_STATE_ANY and unknown numbers. */
@@ -61,6 +70,12 @@ struct postern_filter {
 	int64_t seq;
 	uint32_t limit;     /* 0: POSTERN_LIST_LIMIT_DEFAULT */
 	const char *cursor; /* where the last listing ended; NULL: the newest */
+	bool oldest;        /* oldest message first */
+	const char *error;  /* a text in the last error, regardless of case */
+	uint64_t group;     /* of the last error, as in struct postern_row */
+	/* Any of these ids; at most POSTERN_FILTER_ID_COUNT_MAX. */
+	const char *const *message_ids;
+	size_t message_id_count;
 };
 
 /* One delivery in a listing. Texts are valid as long as the listing. */
@@ -81,7 +96,23 @@ struct postern_row {
 	int64_t leased_at_ms;   /* leased: since when; else 0 */
 	int64_t finished_at_ms; /* done, poisoned, discarded; else 0 */
 	const char *last_error; /* NULL if none */
-	uint64_t reserved[16];
+	/* What people are shown: `state`, or a state derived from it. */
+	enum postern_state shown;
+	uint32_t attempt;      /* of the current or next run: failures + 1 */
+	uint32_t max_attempts; /* 0: this process does not have the handler */
+	uint32_t returns;      /* times a node returned it without running it */
+	uint64_t group;        /* of the last error; 0: none */
+	/* Held: "paused", "broken", "rate", …, and until when (0: not known). */
+	const char *reason; /* NULL if there is none */
+	int64_t until_ms;
+	/* Leased: the node, and its process (NULL and 0 if not known). */
+	uint64_t node;
+	const char *host;
+	int64_t pid;
+	int64_t started_at_ms; /* running: since when; else 0 */
+	/* Leased: when the node last reported what it runs. */
+	int64_t reported_at_ms;
+	uint64_t reserved[6];
 };
 
 struct postern_listing;
@@ -112,7 +143,8 @@ struct postern_attempt {
 	int64_t started_at_ms;
 	int64_t finished_at_ms;
 	const char *outcome; /* "done", "retry", "snooze", "poison", "discard",
-							"hold", "timeout", "crash", "lost", "returned" */
+							"hold", "timeout", "crash", "lost", "returned",
+							"cancelled" */
 	const char *error;   /* NULL if none */
 	uint64_t reserved[8];
 };
@@ -183,7 +215,12 @@ struct postern_channel_stats {
 	/* Running nodes that have the channel, counted where messages can be
 	   staged (PostgreSQL). Without one, staged messages wait. */
 	uint64_t nodes;
-	uint64_t reserved[16];
+	bool registered;           /* this process has the channel */
+	bool closed;               /* an operator closed the intake */
+	const char *closed_reason; /* NULL: none */
+	const char *closed_by;
+	int64_t closed_at_ms;
+	uint64_t reserved[12];
 };
 
 struct postern_handler_stats {
@@ -200,7 +237,23 @@ struct postern_handler_stats {
 	/* Counted for as long as the store exists. */
 	uint64_t done;
 	uint64_t discarded;
-	uint64_t reserved[32];
+	/* Why no delivery of it starts now: "paused", "broken", "rate", …; NULL:
+	   they start. And until when (0: not known), since when, why and by whom.
+	 */
+	const char *held;
+	int64_t held_until_ms;
+	int64_t held_at_ms;
+	const char *held_reason; /* NULL: none */
+	const char *held_by;
+	/* Now, parts of pending and leased. */
+	uint64_t waiting;
+	uint64_t queued;
+	uint64_t running;
+	uint64_t stuck;
+	int64_t oldest_open_at_ms; /* pending or leased; when it was received */
+	uint64_t returned; /* leases returned to other nodes, since the store
+						  exists */
+	uint64_t reserved[21];
 };
 
 /* A node of the store. A late one is listed until another node has recorded it
@@ -257,6 +310,36 @@ struct postern_stats {
 POSTERN_EXPORT int postern_box_stats(struct postern_box *box,
 		struct postern_stats **out, struct postern_error *error);
 POSTERN_EXPORT void postern_stats_destroy(struct postern_stats *stats);
+
+/*
+ * Errors in groups: deliveries that are open or poisoned and whose last error
+ * has the same text but for numbers, ids and quoted values.
+ */
+struct postern_group {
+	uint64_t group; /* 0: all that exceed POSTERN_GROUP_COUNT_MAX */
+	const char *handler;
+	uint64_t count;
+	int64_t first_at_ms;
+	int64_t last_at_ms;
+	const char *example; /* one of the errors */
+	uint64_t reserved[8];
+};
+
+/* Groups that a store keeps an example of. */
+#define POSTERN_GROUP_COUNT_MAX 1000
+
+struct postern_groups;
+
+/* Count the deliveries that match the filter (state, channel, handler, error,
+   group; NULL: all) by the group of their last error, most first. End *out with
+   postern_groups_destroy(). */
+POSTERN_EXPORT int postern_box_groups(struct postern_box *box,
+		const struct postern_filter *filter, struct postern_groups **out,
+		struct postern_error *error);
+POSTERN_EXPORT size_t postern_groups_count(const struct postern_groups *groups);
+POSTERN_EXPORT const struct postern_group *
+postern_groups_get(const struct postern_groups *groups, size_t index);
+POSTERN_EXPORT void postern_groups_destroy(struct postern_groups *groups);
 
 /*
  * Run a delivery again now: a poisoned or discarded one is reopened with no

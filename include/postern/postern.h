@@ -6,6 +6,7 @@
    sources and handler kinds are in postern/sys/. */
 
 #include <postern/box.h>
+#include <postern/change.h>
 #include <postern/error.h>
 #include <postern/event.h>
 #include <postern/handler.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inspection of a box, and the changes that an operator may make. The store
- * allocates a result in memory that becomes part of the result, so that each
- * result has one destroy function and no field is freed on its own.
+ * Inspection of a box. The store allocates a result in memory that becomes part
+ * of the result, so that each result has one destroy function and no field is
+ * freed on its own.
  */
 
 #include <postern/inspect.h>
@@ -31,6 +31,11 @@ static const char *const state_names[] = {
 	[POSTERN_STATE_DISCARDED] = "discarded",
 	[POSTERN_STATE_PARKED] = "parked",
 	[POSTERN_STATE_RETRYING] = "retrying",
+	[POSTERN_STATE_WAITING] = "waiting",
+	[POSTERN_STATE_HELD] = "held",
+	[POSTERN_STATE_QUEUED] = "queued",
+	[POSTERN_STATE_RUNNING] = "running",
+	[POSTERN_STATE_STUCK] = "stuck",
 };
 
 #define STATE_COUNT (sizeof(state_names) / sizeof(state_names[0]))
@@ -93,8 +98,9 @@ static int read_cursor(const char *cursor, struct postern_query *query,
 			cursor);
 }
 
-static int check_filter(const struct postern_filter *filter, uint32_t fallback,
-		struct postern_filter *out, struct postern_error *error) {
+int postern__filter_check(const struct postern_filter *filter,
+		uint32_t fallback, struct postern_filter *out,
+		struct postern_error *error) {
 	*out = (struct postern_filter){ .size = sizeof(*out) };
 	if (filter) {
 		int r = postern__sized_copy(out, sizeof(*out), filter,
@@ -119,7 +125,8 @@ int postern_box_list(struct postern_box *box,
 		struct postern_error *error) {
 	struct postern_filter full;
 	struct postern_query query = { .filter = &full };
-	int r = check_filter(filter, POSTERN_LIST_LIMIT_DEFAULT, &full, error);
+	int r = postern__filter_check(filter, POSTERN_LIST_LIMIT_DEFAULT, &full,
+			error);
 	if (!r && full.cursor) {
 		r = read_cursor(full.cursor, &query, error);
 	}
@@ -308,133 +315,4 @@ void postern_stats_destroy(struct postern_stats *stats) {
 		postern_memory_destroy(object->memory);
 		free(object);
 	}
-}
-
-/* Add the message of a change of one delivery; without memory, or if it was
-   cleaned up meanwhile, the event has its number only. */
-static void add_edited_message(struct postern_box *box,
-		struct postern_memory *memory, struct postern_event *event) {
-	struct postern_detail detail = { 0 };
-	if (memory && box->store->ops->get(box->store, event->seq, memory, &detail,
-						  NULL) == POSTERN_OK) {
-		event->message_id = detail.message->id;
-		event->channel = detail.channel;
-	}
-}
-
-static void report_edit(struct postern_box *box,
-		const struct postern_edit *edit) {
-	static const char *const actions[] = {
-		[POSTERN_EDIT_RETRY] = "retry",
-		[POSTERN_EDIT_DISCARD] = "discard",
-		[POSTERN_EDIT_PAUSE] = "pause",
-		[POSTERN_EDIT_RESUME] = "resume",
-	};
-	if (!postern__event_wanted(&box->subscribers, POSTERN_EVENT_EDITED)) {
-		return;
-	}
-	struct postern_memory *memory = NULL;
-	struct postern_event event = {
-		.kind = POSTERN_EVENT_EDITED,
-		.action = actions[edit->kind],
-		.handler = edit->filter ? edit->filter->handler : edit->handler,
-		.seq = edit->seq,
-		.count = edit->filter ? edit->count : 1,
-	};
-	if (event.seq > 0) {
-		memory = postern_memory_create();
-		add_edited_message(box, memory, &event);
-	}
-	postern__emit(box, &event);
-	postern_memory_destroy(memory);
-}
-
-int postern__edit(struct postern_box *box, struct postern_edit *edit,
-		struct postern_error *error) {
-	if (box->options.read_only) {
-		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the box is open for reading only");
-	}
-	postern__point("edit.before");
-	int r = box->store->ops->edit(box->store, edit, error);
-	postern__point("edit.after");
-	if (!r && !edit->dry_run) {
-		(void)pthread_mutex_lock(&box->mutex);
-		postern__claim_hint_all(box);
-		(void)pthread_mutex_unlock(&box->mutex);
-		report_edit(box, edit);
-	}
-	return r;
-}
-
-static int edit_one(struct postern_box *box, enum postern_edit_kind kind,
-		int64_t seq, const char *handler, struct postern_error *error) {
-	if (!handler) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the handler is missing");
-	}
-	struct postern_edit one = {
-		.kind = kind,
-		.seq = seq,
-		.handler = handler,
-	};
-	int r = postern__edit(box, &one, error);
-	bool refused = r == POSTERN_E_INVALID || r == POSTERN_E_BUSY;
-	if (refused && error && handler[0] != '\0') {
-		/* The store's error names the message only: add the handler. */
-		return postern__fail(error, r, "handler '%s': %s", handler,
-				error->text);
-	}
-	return r;
-}
-
-int postern_box_retry(struct postern_box *box, int64_t seq, const char *handler,
-		struct postern_error *error) {
-	return edit_one(box, POSTERN_EDIT_RETRY, seq, handler, error);
-}
-
-int postern_box_discard(struct postern_box *box, int64_t seq,
-		const char *handler, struct postern_error *error) {
-	return edit_one(box, POSTERN_EDIT_DISCARD, seq, handler, error);
-}
-
-static int edit_all(struct postern_box *box, enum postern_edit_kind kind,
-		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
-		struct postern_error *error) {
-	struct postern_filter full;
-	int r = check_filter(filter, POSTERN_LIST_LIMIT_MAX, &full, error);
-	if (r) {
-		return r;
-	}
-	bool named = full.state || full.channel || full.handler || full.type ||
-				 full.since_ms || full.until_ms || full.message_id ||
-				 full.source || full.seq;
-	if (!named) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"a change of many deliveries needs a filter: set at least one "
-				"condition besides the limit");
-	}
-	struct postern_edit many = {
-		.kind = kind,
-		.filter = &full,
-		.dry_run = dry_run,
-	};
-	r = postern__edit(box, &many, error);
-	if (!r && count_out) {
-		*count_out = many.count;
-	}
-	return r;
-}
-
-int postern_box_retry_all(struct postern_box *box,
-		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
-		struct postern_error *error) {
-	return edit_all(box, POSTERN_EDIT_RETRY, filter, dry_run, count_out, error);
-}
-
-int postern_box_discard_all(struct postern_box *box,
-		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
-		struct postern_error *error) {
-	return edit_all(box, POSTERN_EDIT_DISCARD, filter, dry_run, count_out,
-			error);
 }

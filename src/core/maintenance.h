@@ -44,7 +44,13 @@ int postern__unpark_all(struct postern_box *box, struct postern_error *error);
 int postern__pauses_refresh(struct postern_box *box,
 		struct postern_error *error);
 
-/* inspect.c, without the mutex. */
+/* inspect.c */
+/* Copy and check a filter; a limit of 0 becomes `fallback`. */
+int postern__filter_check(const struct postern_filter *filter,
+		uint32_t fallback, struct postern_filter *out,
+		struct postern_error *error);
+
+/* change.c, without the mutex. */
 /* Make a change requested by an operator, unless the box is read-only. */
 int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error);

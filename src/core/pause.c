@@ -76,32 +76,3 @@ int postern__pauses_refresh(struct postern_box *box,
 	(void)pthread_mutex_unlock(&box->pausing);
 	return r;
 }
-
-static int set_paused(struct postern_box *box, const char *handler, bool paused,
-		struct postern_error *error) {
-	if (!handler || handler[0] == '\0') {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the handler is missing");
-	}
-	struct postern_edit change = {
-		.kind = paused ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME,
-		.handler = handler,
-	};
-	int r = postern__edit(box, &change, error);
-	/* The change is stored. If the copy cannot be read now, the next poll
-	   reads it. */
-	if (!r && box->started) {
-		(void)postern__pauses_refresh(box, NULL);
-	}
-	return r;
-}
-
-int postern_box_pause(struct postern_box *box, const char *handler,
-		struct postern_error *error) {
-	return set_paused(box, handler, true, error);
-}
-
-int postern_box_resume(struct postern_box *box, const char *handler,
-		struct postern_error *error) {
-	return set_paused(box, handler, false, error);
-}

@@ -121,7 +121,7 @@ static int discard_check(const struct memory_delivery *delivery,
 
 static int edit_check(const struct postern_edit *edit,
 		const struct memory_delivery *delivery, struct postern_error *error) {
-	return edit->kind == POSTERN_EDIT_RETRY ? retry_check(delivery, error)
+	return edit->kind == POSTERN_CHANGE_RETRY ? retry_check(delivery, error)
 											: discard_check(delivery, error);
 }
 
@@ -129,14 +129,14 @@ static int edit_check(const struct postern_edit *edit,
    changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct memory_delivery *delivery) {
-	return edit->kind == POSTERN_EDIT_RETRY ||
+	return edit->kind == POSTERN_CHANGE_RETRY ||
 		   delivery->state != POSTERN_STATE_DISCARDED;
 }
 
 static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 		struct memory_delivery *delivery) {
 	int64_t now = postern__mem_now(self);
-	if (edit->kind == POSTERN_EDIT_DISCARD) {
+	if (edit->kind == POSTERN_CHANGE_DISCARD) {
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, now);
 		return;
 	}
@@ -218,7 +218,7 @@ static int edit_handler(struct memory_store *self, struct postern_edit *edit,
 		return postern__fail(error, POSTERN_E_NOTFOUND, "no handler '%s'",
 				edit->handler);
 	}
-	bool paused = edit->kind == POSTERN_EDIT_PAUSE;
+	bool paused = edit->kind == POSTERN_CHANGE_PAUSE;
 	struct memory_handler *handler = postern__mem_handler(self, id);
 	edit->count = handler->paused != paused;
 	if (!edit->dry_run) {
@@ -230,8 +230,8 @@ static int edit_handler(struct memory_store *self, struct postern_edit *edit,
 int postern__mem_edit(struct memory_store *self, struct postern_edit *edit,
 		struct postern_error *error) {
 	switch (edit->kind) {
-	case POSTERN_EDIT_PAUSE:
-	case POSTERN_EDIT_RESUME: return edit_handler(self, edit, error);
+	case POSTERN_CHANGE_PAUSE:
+	case POSTERN_CHANGE_RESUME: return edit_handler(self, edit, error);
 	default: break;
 	}
 	return edit->filter ? edit_many(self, edit)

@@ -434,7 +434,7 @@ struct postern_channel_stats stand_channel_stats(struct stand *stand,
 	return (struct postern_channel_stats){ 0 };
 }
 
-int stand_edit(struct stand *stand, enum postern_edit_kind kind, int64_t seq,
+int stand_edit(struct stand *stand, enum postern_change_kind kind, int64_t seq,
 		const char *key, uint64_t *count_out) {
 	struct postern_edit edit = { .kind = kind, .seq = seq, .handler = key };
 	int r = stand->ops->edit(stand->store, &edit, &stand->error);
@@ -444,7 +444,7 @@ int stand_edit(struct stand *stand, enum postern_edit_kind kind, int64_t seq,
 	return r;
 }
 
-int stand_edit_all(struct stand *stand, enum postern_edit_kind kind,
+int stand_edit_all(struct stand *stand, enum postern_change_kind kind,
 		const struct postern_filter *filter, bool dry_run,
 		uint64_t *count_out) {
 	struct postern_filter limited = *filter;
@@ -461,11 +461,11 @@ int stand_edit_all(struct stand *stand, enum postern_edit_kind kind,
 }
 
 void stand_pause(struct stand *stand, const char *key) {
-	CHECK_OK(stand_edit(stand, POSTERN_EDIT_PAUSE, 0, key, NULL),
+	CHECK_OK(stand_edit(stand, POSTERN_CHANGE_PAUSE, 0, key, NULL),
 			&stand->error);
 }
 
 void stand_resume(struct stand *stand, const char *key) {
-	CHECK_OK(stand_edit(stand, POSTERN_EDIT_RESUME, 0, key, NULL),
+	CHECK_OK(stand_edit(stand, POSTERN_CHANGE_RESUME, 0, key, NULL),
 			&stand->error);
 }

@@ -137,9 +137,9 @@ struct postern_channel_stats stand_channel_stats(struct stand *stand,
 		const char *name);
 
 /* Returns the code of the store; count_out may be NULL. */
-int stand_edit(struct stand *stand, enum postern_edit_kind kind, int64_t seq,
+int stand_edit(struct stand *stand, enum postern_change_kind kind, int64_t seq,
 		const char *key, uint64_t *count_out);
-int stand_edit_all(struct stand *stand, enum postern_edit_kind kind,
+int stand_edit_all(struct stand *stand, enum postern_change_kind kind,
 		const struct postern_filter *filter, bool dry_run, uint64_t *count_out);
 /* Pause or resume a handler, which must succeed. */
 void stand_pause(struct stand *stand, const char *key);

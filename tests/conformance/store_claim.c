@@ -77,7 +77,7 @@ static void fences_grow(void) {
 			CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[0], fence,
 							  ways[i]),
 					POSTERN_OK);
-			CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+			CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 					&stand.error);
 			CHECK_INT(stand_row(&stand, seq, "a").fence, fence);
 		}

@@ -214,14 +214,14 @@ static void pend_by_return(struct stand *stand) {
 static void pend_by_retry(struct stand *stand) {
 	int64_t seq = stand_accept(stand, "1", stand->handlers[0]);
 	fake_clock_advance(&stand->clock, 10 * DAY_MS);
-	CHECK_OK(stand_edit(stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+	CHECK_OK(stand_edit(stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 			&stand->error);
 }
 
 static void pend_by_reopening(struct stand *stand) {
 	int64_t seq = stand_accept(stand, "1", stand->handlers[0]);
 	stand_finish(stand, seq, stand->handlers[0], POSTERN_SETTLE_POISONED);
-	CHECK_OK(stand_edit(stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+	CHECK_OK(stand_edit(stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 			&stand->error);
 }
 

@@ -57,7 +57,7 @@ static void retry_opens(void) {
 		struct stand stand;
 		uint64_t count = 0;
 		int64_t seq = open_in_state(&stand, states[i]);
-		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", &count),
+		CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", &count),
 				&stand.error);
 		CHECK_INT(count, 1);
 		const struct postern_delivery_detail *delivery =
@@ -96,7 +96,7 @@ static void retry_makes_due(void) {
 					  }),
 			POSTERN_OK);
 	for (int i = 0; i < 2; i++) {
-		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", &count),
+		CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", &count),
 				&stand.error);
 		CHECK_INT(stand_row(&stand, seq, "a").next_at_ms, stand_now(&stand));
 	}
@@ -117,7 +117,7 @@ static void discard_ends(void) {
 		uint64_t count = 0;
 		int64_t seq = open_in_state(&stand, states[i]);
 		uint64_t fence = stand_row(&stand, seq, "a").fence;
-		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", &count),
+		CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, "a", &count),
 				&stand.error);
 		CHECK_INT(count, 1);
 		struct postern_row row = stand_row(&stand, seq, "a");
@@ -135,7 +135,7 @@ static void discard_twice(void) {
 	uint64_t count = 7;
 	int64_t seq = open_in_state(&stand, POSTERN_STATE_DISCARDED);
 	int64_t finished_at = stand_row(&stand, seq, "a").finished_at_ms;
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", &count),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, "a", &count),
 			&stand.error);
 	CHECK_INT(count, 0);
 	CHECK_INT(stand_row(&stand, seq, "a").finished_at_ms, finished_at);
@@ -146,9 +146,9 @@ static void discard_twice(void) {
 static void busy(void) {
 	struct stand stand;
 	int64_t seq = open_in_state(&stand, POSTERN_STATE_LEASED);
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 			POSTERN_E_BUSY);
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, "a", NULL),
 			POSTERN_E_BUSY);
 	CHECK_INT(stand_settle_to(&stand, seq, stand.handlers[0], 1,
 					  POSTERN_SETTLE_DONE),
@@ -159,9 +159,9 @@ static void busy(void) {
 static void done_stays(void) {
 	struct stand stand;
 	int64_t seq = open_in_state(&stand, POSTERN_STATE_DONE);
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 			POSTERN_E_INVALID);
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, "a", NULL),
 			POSTERN_E_INVALID);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_DONE);
 	stand_close(&stand);
@@ -171,16 +171,16 @@ static void parked_is_not_retried(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_park(&stand, "1");
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "", NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "", NULL),
 			POSTERN_E_INVALID);
 	CHECK_INT(stand_state(&stand, seq, ""), POSTERN_STATE_PARKED);
 	stand_close(&stand);
 }
 
 static void not_there(void) {
-	static const enum postern_edit_kind kinds[] = {
-		POSTERN_EDIT_RETRY,
-		POSTERN_EDIT_DISCARD,
+	static const enum postern_change_kind kinds[] = {
+		POSTERN_CHANGE_RETRY,
+		POSTERN_CHANGE_DISCARD,
 	};
 	struct stand stand;
 	int64_t seq = open_in_state(&stand, POSTERN_STATE_PENDING);
@@ -208,9 +208,9 @@ static void by_any_name(void) {
 	struct stand stand;
 	int64_t seq = open_in_state(&stand, POSTERN_STATE_POISONED);
 	stand_enrol_one(&stand, "new", "a");
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 			&stand.error);
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "new", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, "new", NULL),
 			&stand.error);
 	stand_close(&stand);
 }
@@ -228,7 +228,7 @@ static void of_an_alias(void) {
 	stand_finish(&stand, seq, stand.handlers[1], POSTERN_SETTLE_POISONED);
 	stand_enrol_one(&stand, "new", "old");
 	/* Of the two deliveries, the one that can be retried is retried. */
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "new", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "new", NULL),
 			&stand.error);
 	CHECK_INT(stand_claim(&stand, stand.handlers[1], 1).count, 1);
 	CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 0);
@@ -239,7 +239,7 @@ static void dry_run_of_one(void) {
 	struct stand stand;
 	int64_t seq = open_in_state(&stand, POSTERN_STATE_POISONED);
 	struct postern_edit edit = {
-		.kind = POSTERN_EDIT_RETRY,
+		.kind = POSTERN_CHANGE_RETRY,
 		.seq = seq,
 		.handler = "a",
 		.dry_run = true,
@@ -268,17 +268,17 @@ static void many_retried(void) {
 	uint64_t count = 0;
 	open_mixed(&stand);
 	struct postern_filter filter = { .state = POSTERN_STATE_POISONED };
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY, &filter, true, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, true, &count),
 			&stand.error);
 	CHECK_INT(count, 2);
 	CHECK_INT(stand_handler_stats(&stand, "a").poisoned, 2);
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
 			&stand.error);
 	CHECK_INT(count, 2);
 	struct postern_handler_stats stats = stand_handler_stats(&stand, "a");
 	CHECK_INT(stats.poisoned, 0);
 	CHECK_INT(stats.pending, 4);
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
 			&stand.error);
 	CHECK_INT(count, 0);
 	stand_close(&stand);
@@ -289,10 +289,10 @@ static void many_that_allow_it(void) {
 	uint64_t count = 0;
 	open_mixed(&stand);
 	struct postern_filter filter = { .channel = "orders" };
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
 			&stand.error);
 	CHECK_INT(count, 4); /* not leased, done or parked */
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, false,
 					 &count),
 			&stand.error);
 	CHECK_INT(count, 5); /* also the parked one */
@@ -302,7 +302,7 @@ static void many_that_allow_it(void) {
 	CHECK_INT(stats.done, 1);
 	CHECK_INT(stats.discarded, 4);
 	CHECK_INT(stand_channel_stats(&stand, "orders").parked, 0);
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, false,
 					 &count),
 			&stand.error);
 	CHECK_INT(count, 0);
@@ -317,11 +317,11 @@ static void many_with_a_limit(void) {
 	struct postern_filter filter = { .handler = "a", .limit = 4 };
 	static const uint64_t counts[] = { 4, 4, 2, 0 };
 	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-		CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, true,
+		CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, true,
 						 &count),
 				&stand.error);
 		CHECK_INT(count, counts[i]);
-		CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
+		CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, false,
 						 &count),
 				&stand.error);
 		CHECK_INT(count, counts[i]);
@@ -336,12 +336,12 @@ static void many_of_a_handler(void) {
 	open_mixed(&stand);
 	stand_accept(&stand, "for b", stand.handlers[1]);
 	struct postern_filter filter = { .handler = "b" };
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, false,
 					 &count),
 			&stand.error);
 	CHECK_INT(count, 1);
 	filter.handler = "unknown";
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, false,
 					 &count),
 			&stand.error);
 	CHECK_INT(count, 0);
@@ -354,14 +354,14 @@ static void only_parked(void) {
 	uint64_t count = 0;
 	open_mixed(&stand);
 	struct postern_filter filter = { .state = POSTERN_STATE_PARKED };
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_DISCARD, &filter, false,
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, false,
 					 &count),
 			&stand.error);
 	CHECK_INT(count, 1);
 	CHECK_INT(stand_handler_stats(&stand, "a").discarded, 0);
 	/* A message that was parked has no handler to be retried. */
 	filter.state = POSTERN_STATE_DISCARDED;
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
 			&stand.error);
 	CHECK_INT(count, 0);
 	stand_close(&stand);
@@ -385,9 +385,9 @@ static void pause_twice(void) {
 static void pause_unknown(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_PAUSE, 0, "b", NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_PAUSE, 0, "b", NULL),
 			POSTERN_E_NOTFOUND);
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_RESUME, 0, "b", NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_RESUME, 0, "b", NULL),
 			POSTERN_E_NOTFOUND);
 	stand_close(&stand);
 }

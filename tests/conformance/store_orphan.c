@@ -266,7 +266,7 @@ static void retried_when_back(void) {
 	CHECK_INT(find_orphans(&stand, true, 100, &orphans), 1);
 	stand_enrol_one(&stand, "gone", NULL);
 	uint64_t count = 0;
-	CHECK_OK(stand_edit_all(&stand, POSTERN_EDIT_RETRY,
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY,
 					 &(struct postern_filter){ .handler = "gone" }, false,
 					 &count),
 			&stand.error);

@@ -217,7 +217,7 @@ static void discarded(void) {
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_park(&stand, "1");
 	fake_clock_advance(&stand.clock, 10);
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "", &count),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, "", &count),
 			&stand.error);
 	CHECK_INT(count, 1);
 	struct postern_row row = stand_row(&stand, seq, "");

@@ -114,9 +114,9 @@ static void garbage_is_not_there(void) {
 	for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
 		CHECK_INT(stand_list(&stand, &filters[i]).count, 0);
 	}
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, garbage, NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, garbage, NULL),
 			POSTERN_E_NOTFOUND);
-	CHECK_INT(stand_edit(&stand, POSTERN_EDIT_PAUSE, 0, garbage, NULL),
+	CHECK_INT(stand_edit(&stand, POSTERN_CHANGE_PAUSE, 0, garbage, NULL),
 			POSTERN_E_NOTFOUND);
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
 	stand_close(&stand);
@@ -242,10 +242,10 @@ static void counters_only_grow(void) {
 	stand_open(&stand, "a", NULL);
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
 	for (uint64_t i = 1; i <= 3; i++) {
-		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, seq, "a", NULL),
+		CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_DISCARD, seq, "a", NULL),
 				&stand.error);
 		CHECK_INT(stand_handler_stats(&stand, "a").discarded, i);
-		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+		CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 				&stand.error);
 		CHECK_INT(stand_handler_stats(&stand, "a").discarded, i);
 	}

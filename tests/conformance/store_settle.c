@@ -109,7 +109,7 @@ static void ended_earlier(void) {
 			CHECK_INT(attempt->finished_at_ms, stand_now(&stand) - 300);
 			CHECK_INT(attempt->started_at_ms, stand_now(&stand) - 350);
 		}
-		CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+		CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 				&stand.error);
 		CHECK_INT(stand_claim(&stand, stand.handlers[0], 1).count, 1);
 	}
@@ -546,7 +546,7 @@ static void complete(void) {
 					  POSTERN_SETTLE_POISONED),
 			POSTERN_OK);
 	CHECK_INT(stand_get(&stand, seq).completed_at_ms, stand_now(&stand));
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 			&stand.error);
 	CHECK_INT(stand_get(&stand, seq).completed_at_ms, 0);
 	stand_close(&stand);

@@ -368,7 +368,7 @@ static void part_of_a_group(void) {
 static void last_of_a_group(void) {
 	struct stand stand;
 	int64_t first = open_with_lost(&stand, 4);
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, first, "a", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_DISCARD, first, "a", NULL),
 			&stand.error);
 	struct postern_claims claims = claim_a(&stand);
 	check_group(&claims, first + 1, 1, 2);
@@ -451,9 +451,9 @@ static void suspects_no_more_in_steps(void) {
 static void edited_suspects(void) {
 	struct stand stand;
 	int64_t first = open_with_lost(&stand, 2);
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_DISCARD, first, "a", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_DISCARD, first, "a", NULL),
 			&stand.error);
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, first + 1, "a", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, first + 1, "a", NULL),
 			&stand.error);
 	struct postern_claims claims = claim_a(&stand);
 	check_group(&claims, first + 1, 1, 0);
@@ -468,7 +468,7 @@ static void retried_after_crashes(void) {
 		crash_and_recover(&stand);
 	}
 	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_POISONED);
-	CHECK_OK(stand_edit(&stand, POSTERN_EDIT_RETRY, seq, "a", NULL),
+	CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
 			&stand.error);
 	CHECK_INT(stand_row(&stand, seq, "a").crashes, 0);
 	struct postern_claims claims = claim_a(&stand);

@@ -301,7 +301,7 @@ static void send_maybe_copy(struct crowd *crowd, int number) {
 	}
 }
 
-static void edit_by_state(struct stand *stand, enum postern_edit_kind kind,
+static void edit_by_state(struct stand *stand, enum postern_change_kind kind,
 		enum postern_state state) {
 	struct postern_error error;
 	struct postern_filter filter = {
@@ -358,11 +358,11 @@ static void *cleanup_body(void *context) {
 		switch (number % 8) {
 		case 0: clean_ended(crowd->stand); break;
 		case 1:
-			edit_by_state(crowd->stand, POSTERN_EDIT_RETRY,
+			edit_by_state(crowd->stand, POSTERN_CHANGE_RETRY,
 					POSTERN_STATE_DISCARDED);
 			break;
 		case 2:
-			edit_by_state(crowd->stand, POSTERN_EDIT_DISCARD,
+			edit_by_state(crowd->stand, POSTERN_CHANGE_DISCARD,
 					POSTERN_STATE_PENDING);
 			break;
 		case 3: claim_and_settle(crowd->stand, number / 8 + i); break;

@@ -456,8 +456,8 @@ static void step_set_back(struct match *match) {
 
 static void step_edit(struct match *match) {
 	struct model *model = match->model;
-	enum postern_edit_kind kind =
-			one_chance_in(match, 2) ? POSTERN_EDIT_RETRY : POSTERN_EDIT_DISCARD;
+	enum postern_change_kind kind =
+			one_chance_in(match, 2) ? POSTERN_CHANGE_RETRY : POSTERN_CHANGE_DISCARD;
 	if (model->count == 0) {
 		return;
 	}
@@ -488,15 +488,15 @@ static void step_edit_all(struct match *match) {
 	};
 	struct model *model = match->model;
 	enum postern_state state = states[choose_below(match, 4)];
-	enum postern_edit_kind kind =
-			one_chance_in(match, 4) ? POSTERN_EDIT_DISCARD : POSTERN_EDIT_RETRY;
+	enum postern_change_kind kind =
+			one_chance_in(match, 4) ? POSTERN_CHANGE_DISCARD : POSTERN_CHANGE_RETRY;
 	uint64_t expected = 0;
 	uint64_t count = 0;
 	for (size_t i = 0; i < model->count; i++) {
 		for (int j = 0; j < MODEL_HANDLER_MAX; j++) {
 			struct model_delivery *d = &model->messages[i].deliveries[j];
 			if (d->state == state &&
-					!(kind == POSTERN_EDIT_DISCARD &&
+					!(kind == POSTERN_CHANGE_DISCARD &&
 							state == POSTERN_STATE_DISCARDED)) {
 				expected += model_edit(model, kind, d, j) == POSTERN_OK;
 			}
@@ -530,7 +530,7 @@ static void step_pause(struct match *match) {
 	bool pause = !match->model->paused[owner] && one_chance_in(match, 2);
 	match->model->paused[owner] = pause;
 	CHECK_OK(stand_edit(&match->stand,
-					 pause ? POSTERN_EDIT_PAUSE : POSTERN_EDIT_RESUME, 0,
+					 pause ? POSTERN_CHANGE_PAUSE : POSTERN_CHANGE_RESUME, 0,
 					 keys[handler], NULL),
 			&match->stand.error);
 	check_pauses(match);

@@ -338,9 +338,9 @@ uint64_t model_unpark(struct model *model, int channel, int handler) {
 	return count;
 }
 
-int model_edit(struct model *model, enum postern_edit_kind kind,
+int model_edit(struct model *model, enum postern_change_kind kind,
 		struct model_delivery *d, int handler) {
-	bool retry = kind == POSTERN_EDIT_RETRY;
+	bool retry = kind == POSTERN_CHANGE_RETRY;
 	switch (d->state) {
 	case POSTERN_STATE_ANY: return POSTERN_E_NOTFOUND;
 	case POSTERN_STATE_LEASED: return POSTERN_E_BUSY;

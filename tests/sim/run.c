@@ -20,7 +20,7 @@ static void resume_all(struct sim *sim) {
 	for (unsigned i = 0; i < sim->oracle.stored_count; i++) {
 		const struct sim_stored *stored = &sim->oracle.stored[i];
 		struct postern_edit edit = {
-			.kind = POSTERN_EDIT_RESUME,
+			.kind = POSTERN_CHANGE_RESUME,
 			.handler = stored->key,
 		};
 		if (sim_stored_paused(&sim->oracle, i) &&

@@ -291,17 +291,17 @@ static int shared_edit(struct postern_store *store, struct postern_edit *edit,
 	node->sim->in_store = false;
 	if (!r) {
 		switch (edit->kind) {
-		case POSTERN_EDIT_RETRY:
+		case POSTERN_CHANGE_RETRY:
 			sim_oracle_compare(oracle, SIM_CAUSE_RETRY);
 			break;
-		case POSTERN_EDIT_DISCARD:
+		case POSTERN_CHANGE_DISCARD:
 			sim_oracle_compare(oracle, SIM_CAUSE_DISCARD);
 			break;
-		case POSTERN_EDIT_PAUSE:
-		case POSTERN_EDIT_RESUME:
+		case POSTERN_CHANGE_PAUSE:
+		case POSTERN_CHANGE_RESUME:
 		default:
 			sim_oracle_paused(oracle, edit->handler,
-					edit->kind == POSTERN_EDIT_PAUSE);
+					edit->kind == POSTERN_CHANGE_PAUSE);
 			break;
 		}
 	}

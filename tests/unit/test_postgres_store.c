@@ -587,7 +587,7 @@ static void woken_by_operator(void) {
 		CHECK_INT(settle(&scene, accept.seq, 1, ends[i], false), POSTERN_OK);
 		begin_listening(&scene);
 		struct postern_edit edit = {
-			.kind = POSTERN_EDIT_RETRY,
+			.kind = POSTERN_CHANGE_RETRY,
 			.seq = accept.seq,
 			.handler = "a",
 		};

@@ -357,7 +357,7 @@ static void call_everything(struct stand *stand) {
 	int code;
 	int64_t seqs[4];
 	struct postern_edit edit = {
-		.kind = POSTERN_EDIT_RETRY,
+		.kind = POSTERN_CHANGE_RETRY,
 		.filter = &filter,
 	};
 	(void)stand_enrol(stand);

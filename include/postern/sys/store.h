@@ -35,6 +35,7 @@
  */
 
 #include <postern/box.h>
+#include <postern/change.h>
 #include <postern/error.h>
 #include <postern/export.h>
 #include <postern/handler.h>
@@ -452,26 +453,28 @@ struct postern_query {
 	int64_t after_handler;
 };
 
-enum postern_edit_kind {
-	POSTERN_EDIT_RETRY,
-	POSTERN_EDIT_DISCARD,
-	POSTERN_EDIT_PAUSE,
-	POSTERN_EDIT_RESUME
-};
-
 /*
- * PAUSE and RESUME change a handler. RETRY and DISCARD change one delivery,
- * named by seq and handler key ("" for a parked message), or all that match a
- * filter and whose state allows it, at most filter->limit.
+ * As struct postern_change, checked. PAUSE and RESUME change a handler, CLOSE
+ * and OPEN a channel. CANCEL keeps a request to end the run of a leased delivery
+ * under its present fence. RETRY and DISCARD change one delivery, named by seq
+ * and handler key ("" for a parked message), or all that match a filter and
+ * whose state allows it, at most filter->limit.
  */
 struct postern_edit {
-	enum postern_edit_kind kind;
+	enum postern_change_kind kind;
 	int64_t seq;
 	const char *handler;
+	const char *channel;
 	const struct postern_filter *filter; /* NULL: one delivery */
 	bool dry_run;
+	bool uncounted;
+	int64_t for_ms; /* 0: without an end */
+	const char *reason;
+	const char *by;
 	/* out */
 	uint64_t count;
+	uint64_t total; /* that match, also beyond the limit */
+	int64_t until_ms;
 };
 
 #define POSTERN_STORE_OPS_VERSION 1

@@ -149,7 +149,7 @@ static int change_all(struct pg_connection *connection,
 	static const char *const retries[] = { hasten_pending, reopen_ended, NULL };
 	static const char *const discards[] = { discard_pending, discard_poisoned,
 		discard_parked, NULL };
-	bool retry = edit->kind == POSTERN_EDIT_RETRY;
+	bool retry = edit->kind == POSTERN_CHANGE_RETRY;
 	const char *const *sql = retry ? retries : discards;
 	postern__point("postgres-edit.chosen");
 	int r = POSTERN_OK;
@@ -170,7 +170,7 @@ static int fail_busy(const struct postern_edit *edit,
 
 static int check_editable(const struct postern_edit *edit, int64_t handler,
 		enum postern_state state, struct postern_error *error) {
-	bool retry = edit->kind == POSTERN_EDIT_RETRY;
+	bool retry = edit->kind == POSTERN_CHANGE_RETRY;
 	long long seq = (long long)edit->seq;
 	switch (state) {
 	case POSTERN_STATE_LEASED: return fail_busy(edit, error);
@@ -215,7 +215,7 @@ static int choose_delivery(const struct postern_edit *edit,
 /* Discarding a discarded delivery succeeds and changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct pg_query *query, int row) {
-	return edit->kind == POSTERN_EDIT_RETRY ||
+	return edit->kind == POSTERN_CHANGE_RETRY ||
 		   postern__pg_get(query, row, PG_ROW_STATE) != POSTERN_STATE_DISCARDED;
 }
 
@@ -281,7 +281,7 @@ static int edit_single(struct pg_connection *connection,
 
 static int edit_many(struct pg_connection *connection,
 		struct postern_edit *edit, int64_t now, struct postern_error *error) {
-	bool retry = edit->kind == POSTERN_EDIT_RETRY;
+	bool retry = edit->kind == POSTERN_CHANGE_RETRY;
 	struct postern_query matching = { .filter = edit->filter };
 	struct pg_listing listing = {
 		.query = &matching,
@@ -353,7 +353,7 @@ static int pause_handler(struct pg_connection *connection, int64_t id,
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, id);
-	postern__pg_bool(&query, edit->kind == POSTERN_EDIT_PAUSE);
+	postern__pg_bool(&query, edit->kind == POSTERN_CHANGE_PAUSE);
 	int r = postern__pg_run(&query,
 			edit->dry_run ? "SELECT 1 FROM @handler"
 							" WHERE id = $1 AND paused <> $2"
@@ -395,8 +395,8 @@ int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
 	struct postern_edit done = *edit;
-	bool handler = edit->kind == POSTERN_EDIT_PAUSE ||
-				   edit->kind == POSTERN_EDIT_RESUME;
+	bool handler = edit->kind == POSTERN_CHANGE_PAUSE ||
+				   edit->kind == POSTERN_CHANGE_RESUME;
 	done.count = 0;
 	int r = handler ? postern__pg_do(self, edit_handler, &done, error)
 					: postern__pg_do_once(self, edit_deliveries, &done, error);

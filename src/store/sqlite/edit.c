@@ -12,7 +12,7 @@
 
 static int sqlite_edit_check(const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
-	bool retry = edit->kind == POSTERN_EDIT_RETRY;
+	bool retry = edit->kind == POSTERN_CHANGE_RETRY;
 	long long seq = (long long)delivery->seq;
 	switch (delivery->state) {
 	case POSTERN_STATE_LEASED:
@@ -35,7 +35,7 @@ static int sqlite_edit_check(const struct postern_edit *edit,
    changes nothing. */
 static bool is_needed(const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery) {
-	return edit->kind == POSTERN_EDIT_RETRY ||
+	return edit->kind == POSTERN_CHANGE_RETRY ||
 		   delivery->state != POSTERN_STATE_DISCARDED;
 }
 
@@ -106,7 +106,7 @@ static int discard_parked(struct sqlite_store *self, int64_t seq,
 
 static int edit_one(struct sqlite_store *self, const struct postern_edit *edit,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
-	if (edit->kind == POSTERN_EDIT_RETRY) {
+	if (edit->kind == POSTERN_CHANGE_RETRY) {
 		return delivery_retry(self, delivery, error);
 	}
 	switch (delivery->state) {
@@ -219,7 +219,7 @@ static bool found_add(struct found *found, sqlite3_stmt *statement) {
 static int edit_find_many(struct sqlite_store *self,
 		const struct postern_edit *edit, struct found *found,
 		struct postern_error *error) {
-	bool retrying = edit->kind == POSTERN_EDIT_RETRY;
+	bool retrying = edit->kind == POSTERN_CHANGE_RETRY;
 	unsigned states = POSTERN__STATE_BIT(POSTERN_STATE_PENDING) |
 					  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
 					  POSTERN__STATE_BIT(retrying ? POSTERN_STATE_DISCARDED
@@ -289,7 +289,7 @@ static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
 		return postern__fail(error, POSTERN_E_NOTFOUND, "no handler '%s'",
 				edit->handler);
 	}
-	bool paused = edit->kind == POSTERN_EDIT_PAUSE;
+	bool paused = edit->kind == POSTERN_CHANGE_PAUSE;
 	*count_out = self->handlers[id].paused != paused;
 	if (*count_out == 0 || edit->dry_run) {
 		return POSTERN_OK;
@@ -318,8 +318,8 @@ int postern__sqlite_edit(struct postern_store *store, struct postern_edit *edit,
 		return r;
 	}
 	uint64_t count = 0;
-	bool handler = edit->kind == POSTERN_EDIT_PAUSE ||
-				   edit->kind == POSTERN_EDIT_RESUME;
+	bool handler = edit->kind == POSTERN_CHANGE_PAUSE ||
+				   edit->kind == POSTERN_CHANGE_RESUME;
 	r = handler ? edit_handler(self, edit, &count, error)
 				: edit_deliveries(self, edit, &count, error);
 	postern__sqlite_gate_leave(self);

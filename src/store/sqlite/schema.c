@@ -30,7 +30,7 @@
 #include "base/point.h"
 #include "store/sqlite/sqlite.h"
 
-#define SCHEMA_VERSION 3
+#define SCHEMA_VERSION 4
 
 /* "PSTN" */
 #define APPLICATION_ID "1347638350"
@@ -215,7 +215,7 @@ const char postern__sqlite_schema[] =
 "	PRIMARY KEY (seq, number)\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"INSERT INTO postern_meta (name, value) VALUES ('schema', 3);\n"
+"INSERT INTO postern_meta (name, value) VALUES ('schema', 4);\n"
 "INSERT INTO postern_meta (name, value) VALUES ('last_seq', 0);\n";
 /* clang-format on */
 
@@ -246,6 +246,8 @@ static const char *const migrations[] = {
 	"	(SELECT channel FROM postern_message m"
 	"	WHERE m.seq = postern_seen.seq), 0);",
 	"ALTER TABLE postern_seen ADD COLUMN scope INTEGER NOT NULL DEFAULT 0;",
+	/* Version 4: operators say why, names of channels, runs, error groups. */
+	"",
 };
 
 /* 0: the file has no tables of Postern. */
