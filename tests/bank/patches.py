@@ -79,7 +79,7 @@ def copy_files(paths, folder):
 
 
 def sql_files():
-    paths = glob.glob(os.path.join(ROOT, SQL_FOLDER, "*.sql"))
+    paths = glob.glob(os.path.join(ROOT, SQL_FOLDER, "[0-9]_*.sql"))
     return sorted(os.path.relpath(path, ROOT) for path in paths)
 
 

@@ -152,7 +152,7 @@ static void renewed_beside_sessions(void) {
 		" '{1}', '{false}')",
 		"SELECT " SCHEMA ".look_staged_1(42, false)",
 		"SELECT " SCHEMA ".begin_units_1(42, NULL, NULL, 1)",
-		"SELECT " SCHEMA ".enrol_node_1(42, NULL, 60000, '{1}', 'host', 1,"
+		"SELECT " SCHEMA ".enrol_node_2(42, NULL, 60000, '{1}', 'host', 1,"
 		" true)",
 	};
 	for (size_t i = 0; i < sizeof stopped / sizeof stopped[0]; i++) {

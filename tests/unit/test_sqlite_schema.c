@@ -19,7 +19,7 @@ static void newer_schema(void) {
 	if (stand_open(&stand)) {
 		stand_close(&stand);
 		CHECK(file_exec(stand.path,
-				"UPDATE postern_meta SET value = 4 WHERE name = 'schema'"));
+				"UPDATE postern_meta SET value = 5 WHERE name = 'schema'"));
 		CHECK_INT(stand_open_path(&stand, stand.path, &stand.store),
 				POSTERN_E_UNSUPPORTED);
 		CHECK_CONTAINS(stand.error.text, "upgrade postern");
@@ -128,7 +128,7 @@ static void upgrade_fails(void) {
 		CHECK(upgrade(&stand, steps, 3) != POSTERN_OK);
 		CHECK_CONTAINS(stand.error.text, "nowhere");
 		stand_close(&stand);
-		CHECK_INT(file_number(stand.path, VERSION), 3);
+		CHECK_INT(file_number(stand.path, VERSION), 4);
 		CHECK_INT(file_number(stand.path, "SELECT count(*) FROM sqlite_schema"
 										  " WHERE name = 'postern_second'"),
 				0);
@@ -175,7 +175,7 @@ static void from_version_1(void) {
 			"INSERT INTO postern_seen VALUES (x'aa', 9, x'bb', 1)"));
 	if (stand_open(&stand)) {
 		stand_close(&stand);
-		CHECK_INT(file_number(stand.path, VERSION), 3);
+		CHECK_INT(file_number(stand.path, VERSION), 4);
 		CHECK_INT(file_number(stand.path, "SELECT channel FROM postern_seen"),
 				1);
 		CHECK_INT(file_number(stand.path, "SELECT count(*) FROM postern_node"

@@ -109,7 +109,7 @@ static int enrol_node(struct pg_connection *connection,
 	postern__pg_int4(&query, getpid());
 	postern__pg_bool(&query, enrolment->again);
 	int r = postern__pg_run(&query,
-			"SELECT @enrol_node_1($1, $2, $3, $4, $5, $6, $7)", error);
+			"SELECT @enrol_node_2($1, $2, $3, $4, $5, $6, $7)", error);
 	if (r == POSTERN_OK && postern__pg_is_null(&query, 0, 0)) {
 		r = postern__fail(error, POSTERN_E_STALE, "the node has expired");
 	}

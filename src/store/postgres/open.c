@@ -133,7 +133,7 @@ static int pg_open(const char *rest,
 		return r;
 	}
 	r = postern__pg_migrate(self, options->must_exist || self->read_only,
-			error);
+			options->no_migrate || self->read_only, error);
 	if (r == POSTERN_OK && !self->read_only) {
 		r = postern__pg_do(self, repair_clock, NULL, error);
 	}

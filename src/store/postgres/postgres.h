@@ -552,6 +552,12 @@ extern const char postern__pg_schema[];
 extern const char postern__pg_schema_tail[];
 /* Both for people, with the default name of the schema. */
 extern const char postern__pg_schema_text[];
+/* Creates or replaces the functions. */
+extern const char postern__pg_functions[];
+/* postern__pg_upgrades[i] changes the tables of version i + 1 to those of
+   version i + 2. */
+extern const char *const postern__pg_upgrades[];
+extern const size_t postern__pg_upgrade_count;
 
 /* Whether the class c of the catalogue is the table meta of a store. */
 #define PG_IS_META                                          \
@@ -567,8 +573,15 @@ extern const char postern__pg_schema_text[];
 	" WHERE live.lives_until IS NULL"              \
 	" OR live.lives_until > coalesce($1, @now_ms()))"
 
-/* must_exist: POSTERN_E_NOTFOUND if there are no tables. */
-int postern__pg_migrate(struct pg_store *self, bool must_exist,
+/* must_exist: POSTERN_E_NOTFOUND if there are no tables. no_migrate:
+   POSTERN_E_UNSUPPORTED if they have an older version. */
+int postern__pg_migrate(struct pg_store *self, bool must_exist, bool no_migrate,
+		struct postern_error *error);
+
+/* upgrade.c: the schema of an older version. */
+
+/* Upgrade it to the newest one, in the transaction of the connection. */
+int postern__pg_upgrade(struct pg_connection *connection, int64_t version,
 		struct postern_error *error);
 
 /* examine.c: checks of the server. */

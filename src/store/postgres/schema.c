@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Creating and checking the schema. The SQL is in schema/, to be read and run
- * by people as well; the build embeds it in the program.
+ * Creating, upgrading and checking the schema. The SQL is in schema/, to be
+ * read and run by people as well; the build embeds it in the program.
  *
  * All of it runs in one transaction, one process at a time. The schema of a
  * newer version is not changed.
@@ -18,11 +18,14 @@
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
-#define SCHEMA_VERSION 1
 /* More than the SQL that creates it. */
 #define SCHEMA_SQL_LEN_MAX ((size_t)1024 * 1024)
 /* An arbitrary number that identifies this advisory lock in the database. */
 #define MIGRATION_LOCK "5789318364001527393"
+
+static int64_t newest_version(void) {
+	return (int64_t)postern__pg_upgrade_count + 1;
+}
 
 /* The state of the database. */
 struct state {
@@ -66,12 +69,12 @@ static int read_state(struct pg_connection *connection, struct state *out,
 static int check_state(struct pg_store *self, const struct state *state,
 		struct postern_error *error) {
 	int len = (int)strlen(self->schema) - 1; /* without the dot */
-	if (state->version > SCHEMA_VERSION) {
+	if (state->version > newest_version()) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"the schema %.*s at %s has version %lld, and this postern "
-				"supports version %d: use a newer one",
+				"supports version %lld: use a newer one",
 				len, self->schema, self->place, (long long)state->version,
-				SCHEMA_VERSION);
+				(long long)newest_version());
 	}
 	if (state->version == 0 && state->has_schema) {
 		return postern__fail(error, POSTERN_E_NOTFOUND,
@@ -83,7 +86,7 @@ static int check_state(struct pg_store *self, const struct state *state,
 				"the schema %.*s at %s does not exist yet", len, self->schema,
 				self->place);
 	}
-	if (state->version < SCHEMA_VERSION) {
+	if (state->version < newest_version()) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"the schema %.*s at %s has version %lld: run 'postern "
 				"migrate'",
@@ -142,22 +145,47 @@ static int create_tables(struct pg_connection *connection,
 	if (r == POSTERN_OK) {
 		r = store_meta(connection, "hash_key", key, sizeof key, error);
 	}
-	return r == POSTERN_OK ? store_meta(connection, "version", "1", 1, error)
+	char version[24];
+	int len = snprintf(version, sizeof version, "%lld",
+			(long long)newest_version());
+	return r == POSTERN_OK ? store_meta(connection, "version", version,
+									 (size_t)len, error)
 						   : r;
 }
 
-static int create_if_missing(struct pg_connection *connection,
-		struct state *state, bool *created_out, struct postern_error *error) {
+struct migration {
+	bool must_exist;
+	bool no_migrate;
+	bool created; /* result */
+};
+
+static bool must_create(const struct migration *migration,
+		const struct state *state) {
+	return state->version == 0 && !migration->must_exist;
+}
+
+static bool must_upgrade(const struct migration *migration,
+		const struct state *state) {
+	return state->version > 0 && state->version < newest_version() &&
+		   !migration->no_migrate;
+}
+
+static int create_or_upgrade(struct pg_connection *connection,
+		struct migration *migration, struct state *state,
+		struct postern_error *error) {
 	int r = postern__pg_exec(connection,
 			"SELECT pg_advisory_xact_lock(" MIGRATION_LOCK ")", error);
 	/* Another process may have been faster. */
 	if (r == POSTERN_OK) {
 		r = read_state(connection, state, error);
 	}
-	if (r == POSTERN_OK && state->version == 0) {
+	if (r == POSTERN_OK && must_create(migration, state)) {
 		r = create_tables(connection, error);
-		*created_out = true;
-		state->version = SCHEMA_VERSION;
+		migration->created = true;
+		state->version = newest_version();
+	} else if (r == POSTERN_OK && must_upgrade(migration, state)) {
+		r = postern__pg_upgrade(connection, state->version, error);
+		state->version = newest_version();
 	}
 	postern__point("postgres-migrate.made");
 	return r;
@@ -187,22 +215,17 @@ static int load_key(struct pg_connection *connection,
 	return r;
 }
 
-struct migration {
-	bool must_exist;
-	bool created; /* result */
-};
-
 static int open_schema(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct migration *migration = context;
 	(void)again;
 	struct state state;
 	int r = read_state(connection, &state, error);
-	if (r == POSTERN_OK && state.version == 0 && !migration->must_exist) {
+	if (r == POSTERN_OK && (must_create(migration, &state) ||
+								   must_upgrade(migration, &state))) {
 		r = postern__pg_begin(connection, error);
 		if (r == POSTERN_OK) {
-			r = create_if_missing(connection, &state, &migration->created,
-					error);
+			r = create_or_upgrade(connection, migration, &state, error);
 			r = postern__pg_finish(connection, r, error);
 		}
 	}
@@ -212,9 +235,10 @@ static int open_schema(struct pg_connection *connection, void *context,
 	return r == POSTERN_OK ? load_key(connection, error) : r;
 }
 
-int postern__pg_migrate(struct pg_store *self, bool must_exist,
+int postern__pg_migrate(struct pg_store *self, bool must_exist, bool no_migrate,
 		struct postern_error *error) {
-	struct migration migration = { .must_exist = must_exist };
+	struct migration migration = { .must_exist = must_exist,
+		.no_migrate = no_migrate };
 	int r = postern__pg_do(self, open_schema, &migration, error);
 	if (r == POSTERN_OK && migration.created) {
 		char text[POSTERN_ERROR_TEXT_MAX];

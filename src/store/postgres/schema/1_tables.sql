@@ -274,3 +274,32 @@ END $$;
 CREATE CONSTRAINT TRIGGER pledge_kept AFTER INSERT OR UPDATE ON @pledge
 	DEFERRABLE INITIALLY DEFERRED
 	FOR EACH ROW EXECUTE FUNCTION @pledge_kept();
+
+-- Staging in a transaction: a message that commits, or is rolled back, with the
+-- data of its publisher, and is accepted by a node a moment later.
+--
+-- The table has no key and no index: it has few rows, which are soon removed,
+-- and a publisher never waits. Nodes skip rows that another node has locked; a
+-- row whose transaction is open is not visible to them, and is found after its
+-- commit. channel: its id. headers as in message. refused: why the row cannot
+-- be accepted; publish never writes such a row.
+CREATE TABLE @staged (
+	n bigint GENERATED ALWAYS AS IDENTITY,
+	channel integer NOT NULL,
+	id text NOT NULL,
+	source text,
+	type text NOT NULL,
+	subject text,
+	content_type text,
+	correlation_id text,
+	traceparent text,
+	headers bytea,
+	body bytea NOT NULL,
+	refused text
+) WITH (
+	autovacuum_vacuum_scale_factor = 0,
+	autovacuum_vacuum_threshold = 10000,
+	autovacuum_vacuum_insert_scale_factor = 0,
+	autovacuum_vacuum_insert_threshold = 100000,
+	autovacuum_vacuum_cost_delay = 0
+);

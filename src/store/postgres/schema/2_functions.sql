@@ -3,8 +3,8 @@
 -- committed before it began, so that a known message can be read after its
 -- identity was found in the dedupe memory.
 --
--- A function is never changed after its release: nodes of two versions may
--- share a database. The number in its name is raised instead.
+-- A function is never changed within a version of the schema. An upgrade to the
+-- next version creates all of them again and ends the nodes of the former one.
 --
 -- Functions that process many rows disable jit: the statistics of a table that
 -- was not analyzed yet, or that lost them in a crash, make compiling look
@@ -1339,8 +1339,9 @@ END $$;
 
 -- Enrols a node, with the handlers it registers. p_again: it is enrolled
 -- already, and is not made again if it has expired. Returns the time, NULL if
--- it has expired.
-CREATE FUNCTION @enrol_node_1(p_node bigint, p_now bigint, p_lease bigint,
+-- it has expired. Each version of the schema raises the number in its name, and
+-- leaves a function of the former name that fails.
+CREATE FUNCTION @enrol_node_2(p_node bigint, p_now bigint, p_lease bigint,
 	p_handlers integer[], p_host text, p_pid integer, p_again boolean)
 	RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -1365,6 +1366,15 @@ BEGIN
 	INSERT INTO @node_handler (node, handler)
 		SELECT p_node, unnest(p_handlers);
 	RETURN v_now;
+END $$;
+
+CREATE FUNCTION @enrol_node_1(p_node bigint, p_now bigint, p_lease bigint,
+	p_handlers integer[], p_host text, p_pid integer, p_again boolean)
+	RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE 'the schema was upgraded to version 2, which this node does not '
+		'support: restart it with a newer postern'
+		USING ERRCODE = 'cannot_connect_now';
 END $$;
 
 -- Records that a node is going to lease, under this lock or (NULL) without one,
