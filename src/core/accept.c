@@ -24,6 +24,7 @@
 #include "base/point.h"
 #include "base/sized.h"
 
+#include <postern/sys/memory.h>
 #include <string.h>
 
 /* A batch is cut into pieces of this size, which bounds the copies. */
@@ -282,6 +283,29 @@ static void emit_accept(struct postern_box *box,
 		.channel = content->channel->name,
 	};
 	postern__emit(box, &event);
+}
+
+int postern__closed_error(struct postern_box *box,
+		const struct postern__content *content,
+		struct postern__closed *closed) {
+	int64_t channel = content->accept.channel;
+	if (closed->channel == channel) {
+		return POSTERN_E_UNAVAILABLE;
+	}
+	closed->channel = channel;
+	struct postern_halt halt = { 0 };
+	struct postern_memory *memory = postern_memory_create();
+	if (memory) {
+		/* Without the reason, if it cannot be read or the channel was opened
+		   meanwhile. */
+		(void)box->store->ops->read_closed(box->store, channel, memory, &halt,
+				NULL);
+	}
+	int r = postern__fail(&closed->error, POSTERN_E_UNAVAILABLE,
+			"channel '%s' is closed%s%s", content->channel->name,
+			halt.reason ? ": " : "", halt.reason ? halt.reason : "");
+	postern_memory_destroy(memory);
+	return r;
 }
 
 void postern__accept_decide(struct postern_box *box,

@@ -67,6 +67,16 @@ int postern__accept_staged(struct postern_box *box,
 /* With the mutex: the content was removed from box->accepts. */
 void postern__accept_dequeued(struct postern_box *box,
 		struct postern__content *content);
+/* Why messages of a channel are refused; zeroed before the first call. */
+struct postern__closed {
+	int64_t channel;
+	struct postern_error error;
+};
+/* The store refused the message, because its channel is closed: fill in the
+   error, unless it is for that channel already. Without the mutex. Returns
+   POSTERN_E_UNAVAILABLE. */
+int postern__closed_error(struct postern_box *box,
+		const struct postern__content *content, struct postern__closed *closed);
 /* After the commit, without the mutex: fill in the receipt and pass it to the
    sender. `code` and `error` are those of the commit; content->accept has the
    code of the message. */

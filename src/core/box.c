@@ -143,6 +143,7 @@ static int set_box_options(struct postern_box *box,
 			return r;
 		}
 	}
+	box->pauses_end_ms = POSTERN__NEVER;
 	box->clock = options->clock ? *options->clock : *postern_clock_system();
 	box->random = options->random ? *options->random : *postern_random_system();
 	return POSTERN_OK;

@@ -97,6 +97,9 @@ struct postern_box {
 
 	/* Serialises reads of the pauses; acquired before `mutex`. */
 	pthread_mutex_t pausing;
+	/* When the first of the pauses that were read ends, by the monotonic clock;
+	   POSTERN__NEVER: none does by itself. */
+	int64_t pauses_end_ms;
 	pthread_mutex_t mutex;
 	pthread_cond_t committed;
 	pthread_cond_t work;
@@ -221,6 +224,10 @@ int postern__channel_name_check(const char *name, struct postern_error *error);
 int postern__handler_key_check(const char *key, struct postern_error *error);
 int postern__policy_check(const struct postern_policy *policy,
 		const char *handler, struct postern_error *error);
+
+/* A text of a change, which may be NULL; `what` begins the error. */
+int postern__change_text_check(const char *what, const char *text,
+		size_t len_max, struct postern_error *error);
 
 int postern__retention_check(const struct postern__channel *channel,
 		const char *name, struct postern_error *error);

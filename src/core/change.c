@@ -9,10 +9,13 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "base/sized.h"
+#include "base/utf8.h"
 #include "core/box.h"
 #include "core/maintenance.h"
 #include "core/run.h"
+#include "core/suggest.h"
 
+#include <postern/handler.h>
 #include <postern/sys/memory.h>
 #include <string.h>
 
@@ -62,15 +65,21 @@ static void report_edit(struct postern_box *box,
 	postern_memory_destroy(memory);
 }
 
+static int edit_store(struct postern_box *box, struct postern_edit *edit,
+		struct postern_error *error) {
+	postern__point("edit.before");
+	int r = box->store->ops->edit(box->store, edit, error);
+	postern__point("edit.after");
+	return r;
+}
+
 int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error) {
 	if (box->options.read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"the box is open for reading only");
 	}
-	postern__point("edit.before");
-	int r = box->store->ops->edit(box->store, edit, error);
-	postern__point("edit.after");
+	int r = edit_store(box, edit, error);
 	if (!r && !edit->dry_run) {
 		(void)pthread_mutex_lock(&box->mutex);
 		postern__claim_hint_all(box);
@@ -120,6 +129,19 @@ static int change_one(struct postern_box *box, struct postern_edit *edit,
 	return r;
 }
 
+static int change_channel(struct postern_box *box, struct postern_edit *edit,
+		struct postern_error *error) {
+	if (!edit->channel || edit->channel[0] == '\0') {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the channel is missing");
+	}
+	int r = postern__edit(box, edit, error);
+	if (r == POSTERN_E_NOTFOUND) {
+		postern__suggest_channel(box, edit->channel, error);
+	}
+	return r;
+}
+
 static int change_handler(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error) {
 	if (!edit->handler || edit->handler[0] == '\0') {
@@ -127,8 +149,56 @@ static int change_handler(struct postern_box *box, struct postern_edit *edit,
 				"the handler is missing");
 	}
 	int r = postern__edit(box, edit, error);
+	if (r == POSTERN_E_NOTFOUND) {
+		postern__suggest_handler(box, edit->handler, error);
+	}
 	/* The change is stored. If the copy cannot be read now, the next poll
 	   reads it. */
+	if (!r && box->started) {
+		(void)postern__pauses_refresh(box, NULL);
+	}
+	return r;
+}
+
+/* A handler that postern itself holds must not look like a pause of an
+   operator: the name is reserved. */
+static int check_change(const struct postern_edit *edit,
+		struct postern_error *error) {
+	int r = postern__change_text_check("the reason", edit->reason,
+			POSTERN_CHANGE_REASON_LEN_MAX, error);
+	if (!r) {
+		r = postern__change_text_check("the author (by)", edit->by,
+				POSTERN_CHANGE_BY_LEN_MAX, error);
+	}
+	if (!r && edit->by && strcmp(edit->by, POSTERN_BY_POSTERN) == 0) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				"the author (by) '%s' is reserved", edit->by);
+	}
+	bool timed = edit->kind == POSTERN_CHANGE_PAUSE;
+	if (!r && (edit->for_ms < 0 || edit->for_ms > POSTERN_DURATION_MS_MAX ||
+					  (edit->for_ms > 0 && !timed))) {
+		r = postern__fail(error, POSTERN_E_INVALID,
+				timed ? "a pause ends after at most 10 years (3650 days)"
+					  : "only a pause has an end (for_ms)");
+	}
+	return r;
+}
+
+int postern__hold_handler(struct postern_box *box, const char *key,
+		int64_t for_ms, const char *reason, struct postern_error *error) {
+	char text[POSTERN_CHANGE_REASON_LEN_MAX + 1];
+	(void)postern__utf8_clean(reason, strlen(reason), text, sizeof(text));
+	struct postern_edit edit = {
+		.kind = POSTERN_CHANGE_PAUSE,
+		.handler = key,
+		.for_ms = for_ms < 1                         ? 1
+				  : for_ms > POSTERN_DURATION_MS_MAX ? POSTERN_DURATION_MS_MAX
+													 : for_ms,
+		.hold = true,
+		.reason = text,
+		.by = POSTERN_BY_POSTERN,
+	};
+	int r = edit_store(box, &edit, error);
 	if (!r && box->started) {
 		(void)postern__pauses_refresh(box, NULL);
 	}
@@ -152,9 +222,13 @@ int postern_box_change(struct postern_box *box, struct postern_change *change,
 		.dry_run = full.dry_run,
 		.uncounted = full.uncounted,
 		.for_ms = full.for_ms,
-		.reason = full.reason,
-		.by = full.by,
+		.reason = full.reason && full.reason[0] ? full.reason : NULL,
+		.by = full.by && full.by[0] ? full.by : NULL,
 	};
+	r = check_change(&edit, error);
+	if (r) {
+		return r;
+	}
 	switch (full.kind) {
 	case POSTERN_CHANGE_RETRY:
 	case POSTERN_CHANGE_DISCARD:
@@ -163,9 +237,9 @@ int postern_box_change(struct postern_box *box, struct postern_change *change,
 		break;
 	case POSTERN_CHANGE_PAUSE:
 	case POSTERN_CHANGE_RESUME: r = change_handler(box, &edit, error); break;
-	case POSTERN_CHANGE_CANCEL:
 	case POSTERN_CHANGE_CLOSE:
-	case POSTERN_CHANGE_OPEN:
+	case POSTERN_CHANGE_OPEN: r = change_channel(box, &edit, error); break;
+	case POSTERN_CHANGE_CANCEL:
 	default:
 		r = postern__fail(error, POSTERN_E_INVALID, "unknown change %d",
 				(int)full.kind);

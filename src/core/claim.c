@@ -50,6 +50,7 @@ int64_t postern__claim_at_ms(const struct postern_box *box) {
 		return POSTERN__NEVER;
 	}
 	int64_t at = postern__rate_reserve_at_ms(box);
+	at = box->pauses_end_ms < at ? box->pauses_end_ms : at;
 	postern__list_each(link, &box->due) {
 		const struct postern__handler_state *state =
 				container_of(link, struct postern__handler_state, due);

@@ -224,11 +224,18 @@ static int apply_halving(struct postern_box *box, struct postern__group *group,
 /* Without the mutex: fill in and pass on receipts, emit events. */
 static void emit_results(struct postern_box *box,
 		struct postern__group *group) {
+	struct postern__closed closed = { 0 };
 	for (size_t i = 0; i < group->count; i++) {
 		struct postern__item *item = group->items[i];
 		if (item->kind == POSTERN__ITEM_ACCEPT) {
-			postern__accept_decide(box, content_of(item), group->codes[i],
-					&group->refusal);
+			struct postern__content *content = content_of(item);
+			bool refused = group->codes[i] == POSTERN_OK &&
+						   content->accept.code == POSTERN_E_UNAVAILABLE;
+			if (refused) {
+				group->codes[i] = postern__closed_error(box, content, &closed);
+			}
+			postern__accept_decide(box, content, group->codes[i],
+					refused ? &closed.error : &group->refusal);
 		} else if (group->codes[i] == POSTERN_OK) {
 			struct postern_run *run = run_of(item);
 			if (run->settlement.code == POSTERN_OK) {

@@ -66,7 +66,10 @@ struct postern__handler_state {
 	size_t refs; /* handlers, of one generation each */
 	/* Of the newest generation that has it; NULL: that one was destroyed. */
 	struct postern__handler *handler;
+	/* Whether the store had the handler paused, as read last, and when that
+	   ends by the monotonic clock (0: it does not): pause.c. */
 	bool paused;
+	int64_t paused_until_ms;
 	struct postern__breaker *breaker; /* NULL: no run has failed yet */
 	struct postern__list queue; /* of postern_run.link: leased, not started */
 	size_t queued;

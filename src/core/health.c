@@ -44,26 +44,6 @@ struct reading_health {
 	int64_t now;
 };
 
-/* Why no run of the handler starts; NONE also if runs wait for other runs. */
-static enum postern__reason held_by(const struct postern_box *box,
-		const struct postern__handler *handler) {
-	const struct postern__handler_state *state = handler->state;
-	enum postern__reason reason = postern__why_not_process(box);
-	if (reason) {
-		return reason;
-	}
-	if (state->paused) {
-		return POSTERN__REASON_PAUSED;
-	}
-	if (postern__breaker_is_open(state)) {
-		return POSTERN__REASON_BROKEN;
-	}
-	return state->queued > 0 && postern__why_not_start(box, handler) ==
-										POSTERN__REASON_RATE
-				   ? POSTERN__REASON_RATE
-				   : POSTERN__REASON_NONE;
-}
-
 /* What the runs in progress of a handler show. */
 struct progress {
 	uint64_t stuck;
@@ -179,7 +159,7 @@ static bool read_handler(const struct reading_health *work,
 		const struct postern__handler *handler,
 		struct postern_handler_health *out) {
 	struct progress progress = progress_of(work->box, handler, work->now);
-	enum postern__reason held = held_by(work->box, handler);
+	enum postern__reason held = postern__why_held(work->box, handler);
 	*out = (struct postern_handler_health){
 		.key = postern_memory_text(work->memory, handler->key),
 		.channel = postern_memory_text(work->memory, handler->channel->name),

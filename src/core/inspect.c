@@ -13,6 +13,7 @@
 #include "base/sized.h"
 #include "core/box.h"
 #include "core/maintenance.h"
+#include "core/reason.h"
 #include "core/run.h"
 
 #include <assert.h>
@@ -228,7 +229,7 @@ struct stats_object {
 };
 
 /* Add what the store does not know: which handlers this process has
-   registered, and in which channels. */
+   registered, in which channels, and what holds them. */
 static void add_registration(struct postern_box *box,
 		struct postern_stats *stats, struct postern_memory *memory) {
 	struct postern_generation *generation = postern__generation_acquire(box);
@@ -237,15 +238,20 @@ static void add_registration(struct postern_box *box,
 		struct postern_handler_stats *handler =
 				(struct postern_handler_stats *)(uintptr_t)&stats->handlers[i];
 		handler->channel = "";
+		const struct postern__handler *found = NULL;
 		for (size_t j = 0; j < generation->handler_count; j++) {
 			const struct postern__handler *own = generation->handlers[j];
 			if (strcmp(own->key, handler->key) == 0) {
+				found = own;
 				const char *channel =
 						postern_memory_text(memory, own->channel->name);
 				handler->registered = true;
 				handler->channel = channel ? channel : "";
 			}
 		}
+		(void)pthread_mutex_lock(&box->mutex);
+		postern__held_describe(box, found, memory, handler);
+		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	postern__generation_release(generation);
 }

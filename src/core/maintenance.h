@@ -43,6 +43,8 @@ int postern__unpark_all(struct postern_box *box, struct postern_error *error);
    handlers that were paused since, and claims for those that were resumed. */
 int postern__pauses_refresh(struct postern_box *box,
 		struct postern_error *error);
+/* With the mutex: whether a pause has ended since it was read. */
+bool postern__pauses_due(const struct postern_box *box);
 
 /* inspect.c */
 /* Copy and check a filter; a limit of 0 becomes `fallback`. */
@@ -54,6 +56,12 @@ int postern__filter_check(const struct postern_filter *filter,
 /* Make a change requested by an operator, unless the box is read-only. */
 int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error);
+/* Hold a handler on all nodes for a while: a service that it calls has asked
+   not to be called for so long ("retry after"). A durable pause with an end, by
+   POSTERN_BY_POSTERN: it neither shortens nor replaces the pause of an
+   operator, nor a longer hold. */
+int postern__hold_handler(struct postern_box *box, const char *key,
+		int64_t for_ms, const char *reason, struct postern_error *error);
 
 /* sweep.c, without the mutex. */
 /* Recover the deliveries of expired nodes, and report how many; under the

@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "core/breaker.h"
+#include "core/reason.h"
 
 #include <postern/inspect.h>
 #include <stdlib.h>
@@ -102,7 +103,7 @@ static void copy_figures(struct postern__figures *figures) {
 			.meter = state->meter,
 			.running = state->running,
 			.held = {
-				[POSTERN__HELD_PAUSED] = state->paused,
+				[POSTERN__HELD_PAUSED] = postern__is_paused(figures->box, state),
 				[POSTERN__HELD_BROKEN] = postern__breaker_is_open(state),
 			},
 		};

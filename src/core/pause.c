@@ -8,10 +8,15 @@
  * runner polls or is woken. While a handler is paused in the copy, the box does
  * not claim for it; when it becomes paused, the leases of runs that have not
  * started are returned.
+ *
+ * A pause with an end is over when the store's clock says so. The copy ends by
+ * the monotonic clock, as long after it was read as the store's clock had left;
+ * the pauses are read again then, in case the store's clock was set.
  */
 
 #include "core/box.h"
 #include "core/maintenance.h"
+#include "core/reason.h"
 #include "core/run.h"
 
 #include "base/fail.h"
@@ -19,14 +24,33 @@
 
 #include <stdlib.h>
 
+bool postern__is_paused(const struct postern_box *box,
+		const struct postern__handler_state *state) {
+	return state->paused &&
+		   (state->paused_until_ms == 0 ||
+				   postern__box_now_ms(box) < state->paused_until_ms);
+}
+
+bool postern__pauses_due(const struct postern_box *box) {
+	return postern__box_now_ms(box) >= box->pauses_end_ms;
+}
+
 /* With the mutex. */
 static void set_handler_paused(struct postern_box *box,
-		struct postern__handler *handler, bool paused) {
-	if (handler->state->paused == paused) {
+		struct postern__handler *handler, const struct postern_halt *pause) {
+	bool before = handler->state->paused;
+	handler->state->paused = pause->on;
+	handler->state->paused_until_ms = 0;
+	if (pause->on && pause->until_ms > 0) {
+		int64_t end = postern__box_after_ms(box, pause->left_ms);
+		handler->state->paused_until_ms = end;
+		box->pauses_end_ms =
+				end < box->pauses_end_ms ? end : box->pauses_end_ms;
+	}
+	if (pause->on == before) {
 		return;
 	}
-	handler->state->paused = paused;
-	if (!paused) {
+	if (!pause->on) {
 		handler->state->freed_ms = postern__box_now_ms(box);
 		postern__claim_hint(box, handler, 0);
 		return;
@@ -43,8 +67,8 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	struct postern_generation *generation = postern__generation_acquire(box);
 	size_t count = generation->handler_count;
 	int64_t *ids = calloc(count + 1, sizeof(*ids));
-	bool *paused = calloc(count + 1, sizeof(*paused));
-	if (!ids || !paused) {
+	struct postern_halt *pauses = calloc(count + 1, sizeof(*pauses));
+	if (!ids || !pauses) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
@@ -52,19 +76,23 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 		ids[i] = generation->handlers[i]->id;
 	}
 	postern__point("pauses.before");
-	r = box->store->ops->read_pauses(box->store, ids, count, paused, error);
+	r = box->store->ops->read_pauses(box->store, ids, count, NULL, pauses,
+			error);
 	postern__point("pauses.after");
 	if (r) {
 		goto out;
 	}
 	(void)pthread_mutex_lock(&box->mutex);
+	box->pauses_end_ms = POSTERN__NEVER;
 	for (size_t i = 0; i < count; i++) {
-		set_handler_paused(box, generation->handlers[i], paused[i]);
+		set_handler_paused(box, generation->handlers[i], &pauses[i]);
 	}
+	/* The claimer sleeps until then. */
+	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 out:
 	postern__generation_release(generation);
-	free(paused);
+	free(pauses);
 	free(ids);
 	return r;
 }

@@ -12,6 +12,8 @@
 #include "core/run.h"
 #include "core/tenure.h"
 
+#include <postern/sys/memory.h>
+
 const char *postern__reason_name(enum postern__reason reason) {
 	static const char *const names[] = {
 		[POSTERN__REASON_NONE] = "",
@@ -37,13 +39,80 @@ enum postern__reason postern__why_not_process(const struct postern_box *box) {
 									 : POSTERN__REASON_LOCK;
 }
 
+enum postern__reason postern__why_held(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	const struct postern__handler_state *state = handler->state;
+	if (postern__is_paused(box, state)) {
+		return POSTERN__REASON_PAUSED;
+	}
+	enum postern__reason reason = postern__why_not_process(box);
+	if (reason) {
+		return reason;
+	}
+	if (postern__breaker_is_open(state)) {
+		return POSTERN__REASON_BROKEN;
+	}
+	return state->queued > 0 && postern__why_not_start(box, handler) ==
+										POSTERN__REASON_RATE
+				   ? POSTERN__REASON_RATE
+				   : POSTERN__REASON_NONE;
+}
+
+static void describe_reason(const struct postern_box *box,
+		const struct postern__handler_state *state, enum postern__reason reason,
+		struct postern_memory *memory, struct postern_handler_stats *stats) {
+	const char *text = NULL;
+	stats->held = postern__reason_name(reason);
+	stats->held_by = POSTERN_BY_POSTERN;
+	switch (reason) {
+	case POSTERN__REASON_BROKEN:
+		text = state->breaker->reason;
+		stats->held_at_ms = state->breaker->since_ms;
+		break;
+	case POSTERN__REASON_RATE:
+		text = "the rate of the handler is used up";
+		stats->held_until_ms = box->clock.wall_ms(box->clock.context) +
+							   state->rate_at_ms - postern__box_now_ms(box);
+		break;
+	case POSTERN__REASON_LOCK:
+		text = box->rival.text[0] ? box->rival.text
+			   : box->options.processing == POSTERN_PROCESSING_EXCLUSIVE
+					   ? "another node has the processing lock"
+					   : NULL;
+		break;
+	case POSTERN__REASON_DRAINING: text = "the process is stopping"; break;
+	default: break;
+	}
+	/* Out of memory: without the text. */
+	stats->held_reason =
+			text && text[0] ? postern_memory_text(memory, text) : NULL;
+}
+
+void postern__held_describe(const struct postern_box *box,
+		const struct postern__handler *handler, struct postern_memory *memory,
+		struct postern_handler_stats *stats) {
+	if (stats->paused) {
+		stats->held = postern__reason_name(POSTERN__REASON_PAUSED);
+		return;
+	}
+	/* A process without a runner starts nothing, and holds nothing. */
+	enum postern__reason reason = handler && box->leasing
+										  ? postern__why_held(box, handler)
+										  : POSTERN__REASON_NONE;
+	/* This node may not have read yet that the handler was resumed. */
+	if (reason && reason != POSTERN__REASON_PAUSED) {
+		describe_reason(box, handler->state, reason, memory, stats);
+	}
+}
+
 static enum postern__reason why_not_handler(
 		const struct postern__handler *handler) {
 	if (!postern__handler_in_place(handler)) {
 		return POSTERN__REASON_REPLACED;
 	}
-	return handler->state->paused ? POSTERN__REASON_PAUSED
-								  : POSTERN__REASON_NONE;
+	return postern__is_paused(handler->generation->box, handler->state)
+				   ? POSTERN__REASON_PAUSED
+				   : POSTERN__REASON_NONE;
 }
 
 enum postern__reason postern__why_not_lease(const struct postern_box *box,

@@ -33,6 +33,22 @@ enum postern__reason postern__why_not_start(const struct postern_box *box,
 /* Why no run at all may start: draining, lock. */
 enum postern__reason postern__why_not_process(const struct postern_box *box);
 
+/* Whether the handler is paused, as far as this node knows: pause.c. */
+bool postern__is_paused(const struct postern_box *box,
+		const struct postern__handler_state *state);
+
+/* What holds all deliveries of the handler on this node, whatever it does now:
+   paused, draining, lock, broken, rate; NONE also if runs wait for other
+   runs. */
+enum postern__reason postern__why_held(const struct postern_box *box,
+		const struct postern__handler *handler);
+/* The same for people, as the members `held`… of the statistics: with what the
+   store knows there already, which holds for all nodes. Texts are copied to the
+   memory. */
+void postern__held_describe(const struct postern_box *box,
+		const struct postern__handler *handler, struct postern_memory *memory,
+		struct postern_handler_stats *stats);
+
 /* A word for people: "paused", "concurrency", …; "" for NONE. */
 const char *postern__reason_name(enum postern__reason reason);
 

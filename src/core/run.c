@@ -140,7 +140,8 @@ void postern__run_watch_starvation(struct postern_box *box) {
 
 void postern__run_enqueue(struct postern_run *run) {
 	assert(run->state == POSTERN__RUN_NONE);
-	if (run->box->draining || run->handler->state->paused ||
+	if (run->box->draining ||
+			postern__is_paused(run->box, run->handler->state) ||
 			!postern__handler_in_place(run->handler) ||
 			!postern__breaker_admits(run->handler->state)) {
 		/* The drain or the pause began, another generation was put in place,

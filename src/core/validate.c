@@ -32,6 +32,11 @@ static int check_text(const char *name, const char *text, size_t len_max,
 	return POSTERN_OK;
 }
 
+int postern__change_text_check(const char *what, const char *text,
+		size_t len_max, struct postern_error *error) {
+	return text ? check_text(what, text, len_max, error) : POSTERN_OK;
+}
+
 static int check_id(const char *id, struct postern_error *error) {
 	if (!id || id[0] == '\0') {
 		return postern__fail(error, POSTERN_E_INVALID, "the id is empty");

@@ -6,6 +6,7 @@
 
 #include "runner/runner.h"
 
+#include "core/maintenance.h"
 #include "core/rate.h"
 #include "core/run.h"
 
@@ -64,7 +65,7 @@ void *postern__claimer_loop(void *context) {
 		if (claimer_sleep(runner, retry_at_ms)) {
 			continue;
 		}
-		bool pauses = runner->pauses_stale;
+		bool pauses = runner->pauses_stale || postern__pauses_due(box);
 		struct postern_error error = { 0 };
 		runner->pauses_stale = false;
 		(void)pthread_mutex_unlock(&box->mutex);

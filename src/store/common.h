@@ -52,6 +52,27 @@ void postern__sql_add_ended_states(struct postern__buf *sql, unsigned states);
 int postern__rival_fail(uint64_t node, const char *host, int64_t pid,
 		const char *lock_name, struct postern_error *error);
 
+/* Whether a stored halt is in effect. */
+bool postern__halt_holds(const struct postern_halt *stored, int64_t now);
+/* What an edit (PAUSE, RESUME, CLOSE, OPEN) makes of a stored halt; the texts
+   are those of the edit. False: nothing changes. */
+bool postern__halt_edit(const struct postern_edit *edit,
+		const struct postern_halt *stored, int64_t now,
+		struct postern_halt *out);
+/* Whether a halt lasts longer than another one: of two handlers that become
+   one, the longer pause remains. */
+bool postern__halt_outlasts(const struct postern_halt *halt,
+		const struct postern_halt *other);
+/* Fill in what a reader of a stored halt gets; false: out of memory. memory
+   NULL: without texts. */
+bool postern__halt_read(const struct postern_halt *stored, int64_t now,
+		struct postern_memory *memory, struct postern_halt *out);
+/* The same into the statistics. */
+bool postern__pause_stats(const struct postern_halt *stored, int64_t now,
+		struct postern_memory *memory, struct postern_handler_stats *out);
+bool postern__closed_stats(const struct postern_halt *stored,
+		struct postern_memory *memory, struct postern_channel_stats *out);
+
 /* Reports an event that consists of a text; error may be NULL. */
 void postern__store_report(const struct postern_store *store,
 		enum postern_event_kind kind, const char *error, const char *text);

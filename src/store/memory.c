@@ -130,12 +130,19 @@ static int memory_edit(struct postern_store *store, struct postern_edit *edit,
 }
 
 static int memory_read_pauses(struct postern_store *store,
-		const int64_t *handlers, size_t count, bool *paused_out,
+		const int64_t *handlers, size_t count, struct postern_memory *memory,
+		struct postern_halt *out, struct postern_error *error) {
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self, postern__mem_read_pauses(self, handlers, count,
+									   memory, out, error));
+}
+
+static int memory_read_closed(struct postern_store *store, int64_t channel,
+		struct postern_memory *memory, struct postern_halt *out,
 		struct postern_error *error) {
-	(void)error;
 	struct memory_store *self = mutex_acquire(store);
 	return mutex_release(self,
-			postern__mem_read_pauses(self, handlers, count, paused_out));
+			postern__mem_read_closed(self, channel, memory, out, error));
 }
 
 static int memory_list(struct postern_store *store,
@@ -240,6 +247,7 @@ static const struct postern_store_ops memory_ops = {
 	.clean = memory_clean,
 	.destroy = memory_destroy,
 	.read_pauses = memory_read_pauses,
+	.read_closed = memory_read_closed,
 };
 
 int postern__memory_open(size_t bytes_max,

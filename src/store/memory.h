@@ -113,6 +113,7 @@ struct memory_channel {
 	uint64_t conflicts;
 	uint64_t dropped;
 	uint64_t parked;
+	struct postern_halt closed; /* its texts are the channel's own */
 };
 
 /* A binary heap; the delivery that is due first is at the top. */
@@ -127,7 +128,7 @@ struct memory_handler {
 	int64_t owner;   /* its own id, or that of the handler it is an alias of */
 	int64_t next_id; /* the owner's next id, the owner's own first; 0: last */
 	bool in_process;
-	bool paused;
+	struct postern_halt pause; /* its texts are the handler's own */
 	uint32_t max_crashes;
 	struct memory_heap pending;
 	size_t delivery_count; /* in any state: the most that can become pending */
@@ -298,7 +299,14 @@ int64_t postern__mem_channel_id(const struct memory_store *self,
 		const char *name);
 void postern__mem_directory_finish(struct memory_store *self);
 int postern__mem_read_pauses(struct memory_store *self, const int64_t *handlers,
-		size_t count, bool *paused_out);
+		size_t count, struct postern_memory *memory, struct postern_halt *out,
+		struct postern_error *error);
+int postern__mem_read_closed(struct memory_store *self, int64_t channel,
+		struct postern_memory *memory, struct postern_halt *out,
+		struct postern_error *error);
+/* Whether the handler that this one is, or is an alias of, is paused now. */
+bool postern__mem_is_paused(struct memory_store *self, int64_t id);
+void postern__mem_halt_finish(struct postern_halt *halt);
 
 /* memory_message.c: messages. */
 

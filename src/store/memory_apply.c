@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/memory.h"
 
 /* The key of one accept, and the allocations that it may need. */
@@ -147,12 +148,14 @@ static void route_open(struct memory_store *self, struct parts *parts,
 	}
 	struct memory_delivery *delivery = route_find(self, message, route);
 	if (!delivery) {
-		const struct memory_handler *owner =
-				postern__mem_owner(self, route->handler);
 		delivery = parts_take_delivery(parts);
 		postern__mem_delivery_add(self, message, route_owner_id(self, route),
 				delivery);
-		route->leased = route->lease && node && !owner->paused;
+		route->leased =
+				route->lease && node &&
+				!postern__halt_holds(&postern__mem_owner(self, route->handler)
+											  ->pause,
+						now);
 		if (route->leased) {
 			postern__mem_make_leased(self, delivery, node, now);
 		} else {
@@ -237,6 +240,10 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 		accept->routes[i].leased = false;
 		accept->routes[i].fence = 0;
 		accept->routes[i].suppressed_by = 0;
+	}
+	if (self->channels[accept->channel - 1].closed.on) {
+		accept->code = POSTERN_E_UNAVAILABLE;
+		return;
 	}
 	struct memory_message *known = postern__mem_message_find(self, parts->key);
 	if (!known) {

@@ -57,7 +57,7 @@ static void choice_roll_back(struct memory_store *self,
 /* A paused handler gets nothing, and does not delay the others. */
 static bool is_unpaused(struct memory_store *self,
 		const struct postern_want *want) {
-	return !postern__mem_owner(self, want->handler)->paused;
+	return !postern__mem_is_paused(self, want->handler);
 }
 
 /* Whether a want of an in-process handler includes this suspect; *want_out is

@@ -62,9 +62,11 @@ static void node_destroy(struct memory_node *node) {
 void postern__mem_directory_finish(struct memory_store *self) {
 	for (size_t i = 0; i < self->channel_count; i++) {
 		free(self->channels[i].name);
+		postern__mem_halt_finish(&self->channels[i].closed);
 	}
 	for (size_t i = 0; i < self->handler_count; i++) {
 		free(self->handlers[i].pending.items);
+		postern__mem_halt_finish(&self->handlers[i].pause);
 	}
 	for (size_t i = 0; i < self->name_count; i++) {
 		free(self->names[i].key);
@@ -153,7 +155,7 @@ static void directory_restore(const struct directory_saved *saved,
 	self->handler_count = saved->handler_count;
 	for (size_t i = 0; i < self->handler_count; i++) {
 		self->handlers[i].owner = saved->handlers[i].owner;
-		self->handlers[i].paused = saved->handlers[i].paused;
+		self->handlers[i].pause = saved->handlers[i].pause;
 	}
 	chain_ids(self);
 }
@@ -201,8 +203,14 @@ static int64_t handler_add(struct memory_store *self) {
 /* Makes `to` the owner of all ids that `from` owns. A pause of either one is a
    pause of both. */
 static void owner_replace(struct memory_store *self, int64_t from, int64_t to) {
-	if (postern__mem_handler(self, from)->paused) {
-		postern__mem_handler(self, to)->paused = true;
+	struct postern_halt *former = &postern__mem_handler(self, from)->pause;
+	struct postern_halt *pause = &postern__mem_handler(self, to)->pause;
+	if (postern__halt_outlasts(former, pause)) {
+		/* Exchanged, so that each has its own texts, also if the enrolment is
+		   undone. */
+		struct postern_halt other = *pause;
+		*pause = *former;
+		*former = other;
 	}
 	for (size_t i = 0; i < self->handler_count; i++) {
 		if (self->handlers[i].owner == from) {
@@ -316,10 +324,36 @@ int postern__mem_enrol(struct memory_store *self,
 	return r;
 }
 
+void postern__mem_halt_finish(struct postern_halt *halt) {
+	free((char *)(uintptr_t)halt->reason);
+	free((char *)(uintptr_t)halt->by);
+	*halt = (struct postern_halt){ 0 };
+}
+
+bool postern__mem_is_paused(struct memory_store *self, int64_t id) {
+	return postern__halt_holds(&postern__mem_owner(self, id)->pause,
+			postern__mem_now(self));
+}
+
 int postern__mem_read_pauses(struct memory_store *self, const int64_t *handlers,
-		size_t count, bool *paused_out) {
+		size_t count, struct postern_memory *memory, struct postern_halt *out,
+		struct postern_error *error) {
+	int64_t now = postern__mem_now(self);
 	for (size_t i = 0; i < count; i++) {
-		paused_out[i] = postern__mem_owner(self, handlers[i])->paused;
+		if (!postern__halt_read(&postern__mem_owner(self, handlers[i])->pause,
+					now, memory, &out[i])) {
+			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
 	}
 	return POSTERN_OK;
+}
+
+int postern__mem_read_closed(struct memory_store *self, int64_t channel,
+		struct postern_memory *memory, struct postern_halt *out,
+		struct postern_error *error) {
+	const struct memory_channel *stored = &self->channels[channel - 1];
+	return postern__halt_read(&stored->closed, postern__mem_now(self), memory,
+				   out)
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 }

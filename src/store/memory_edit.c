@@ -2,15 +2,17 @@
 
 /*
  * Changes that an operator makes in a memory store (retry, discard, pause,
- * resume), and the iteration over the deliveries that match a filter, which
- * listing uses too.
+ * resume, close, open), and the iteration over the deliveries that match a
+ * filter, which listing uses too.
  */
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/pattern.h"
+#include "store/common.h"
 #include "store/memory.h"
 
 void postern__mem_cursor_init(struct memory_cursor *cursor,
@@ -122,7 +124,7 @@ static int discard_check(const struct memory_delivery *delivery,
 static int edit_check(const struct postern_edit *edit,
 		const struct memory_delivery *delivery, struct postern_error *error) {
 	return edit->kind == POSTERN_CHANGE_RETRY ? retry_check(delivery, error)
-											: discard_check(delivery, error);
+											  : discard_check(delivery, error);
 }
 
 /* A discarded delivery stays discarded: discarding it again succeeds and
@@ -211,6 +213,30 @@ static int edit_many(struct memory_store *self, struct postern_edit *edit) {
 	return POSTERN_OK;
 }
 
+/* Pauses or resumes a handler, closes or opens a channel. */
+static int edit_halt(struct memory_store *self, struct postern_edit *edit,
+		struct postern_halt *stored, struct postern_error *error) {
+	struct postern_halt next;
+	edit->count =
+			postern__halt_edit(edit, stored, postern__mem_now(self), &next);
+	edit->until_ms = next.until_ms;
+	if (edit->count == 0 || edit->dry_run) {
+		return POSTERN_OK;
+	}
+	char *reason = next.reason ? strdup(next.reason) : NULL;
+	char *by = next.by ? strdup(next.by) : NULL;
+	if ((next.reason && !reason) || (next.by && !by)) {
+		free(reason);
+		free(by);
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	postern__mem_halt_finish(stored);
+	*stored = next;
+	stored->reason = reason;
+	stored->by = by;
+	return POSTERN_OK;
+}
+
 static int edit_handler(struct memory_store *self, struct postern_edit *edit,
 		struct postern_error *error) {
 	int64_t id = postern__mem_resolve(self, edit->handler);
@@ -218,13 +244,17 @@ static int edit_handler(struct memory_store *self, struct postern_edit *edit,
 		return postern__fail(error, POSTERN_E_NOTFOUND, "no handler '%s'",
 				edit->handler);
 	}
-	bool paused = edit->kind == POSTERN_CHANGE_PAUSE;
-	struct memory_handler *handler = postern__mem_handler(self, id);
-	edit->count = handler->paused != paused;
-	if (!edit->dry_run) {
-		handler->paused = paused;
+	return edit_halt(self, edit, &postern__mem_handler(self, id)->pause, error);
+}
+
+static int edit_channel(struct memory_store *self, struct postern_edit *edit,
+		struct postern_error *error) {
+	int64_t id = postern__mem_channel_id(self, edit->channel);
+	if (!id) {
+		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
+				edit->channel);
 	}
-	return POSTERN_OK;
+	return edit_halt(self, edit, &self->channels[id - 1].closed, error);
 }
 
 int postern__mem_edit(struct memory_store *self, struct postern_edit *edit,
@@ -232,6 +262,8 @@ int postern__mem_edit(struct memory_store *self, struct postern_edit *edit,
 	switch (edit->kind) {
 	case POSTERN_CHANGE_PAUSE:
 	case POSTERN_CHANGE_RESUME: return edit_handler(self, edit, error);
+	case POSTERN_CHANGE_CLOSE:
+	case POSTERN_CHANGE_OPEN: return edit_channel(self, edit, error);
 	default: break;
 	}
 	return edit->filter ? edit_many(self, edit)

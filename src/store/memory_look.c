@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/list.h"
+#include "store/common.h"
 #include "store/memory.h"
 
 static int no_memory(struct postern_error *error) {
@@ -256,6 +257,7 @@ static void stats_count_all(struct memory_store *self,
 
 static bool handlers_export(struct memory_store *self,
 		struct postern_memory *memory, struct postern_stats *out) {
+	int64_t now = postern__mem_now(self);
 	struct postern_handler_stats *stats = postern_memory_alloc(memory,
 			self->handler_count * sizeof(struct postern_handler_stats));
 	if (!stats) {
@@ -271,8 +273,8 @@ static bool handlers_export(struct memory_store *self,
 		stats[count] = stats[i];
 		stats[count].key = postern_memory_text(memory, handler->key);
 		stats[count].channel = "";
-		stats[count].paused = handler->paused;
-		if (!stats[count].key) {
+		if (!stats[count].key || !postern__pause_stats(&handler->pause, now,
+										 memory, &stats[count])) {
 			return false;
 		}
 		count++;
@@ -299,7 +301,8 @@ static bool channels_export(struct memory_store *self,
 			.dropped = channel->dropped,
 			.parked = channel->parked,
 		};
-		if (!stats[i].name) {
+		if (!stats[i].name ||
+				!postern__closed_stats(&channel->closed, memory, &stats[i])) {
 			return false;
 		}
 	}

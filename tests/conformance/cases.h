@@ -26,6 +26,7 @@ extern const struct tap_case enrol_cases[];
 extern const struct tap_case orphan_cases[];
 extern const struct tap_case park_cases[];
 extern const struct tap_case edit_cases[];
+extern const struct tap_case halt_cases[];
 extern const struct tap_case list_cases[];
 extern const struct tap_case read_cases[];
 /* The first for stores with transactions, the second for stores without. */

@@ -130,8 +130,10 @@ int stand_enrol(struct stand *stand, struct stand_handler *handlers,
 	stand->bills = channels[1].id;
 	for (size_t i = 0; i < count; i++) {
 		handlers[i].id = items[i].id;
-		r = stand->ops->read_pauses(stand->store, &items[i].id, 1,
-				&handlers[i].paused, &stand->error);
+		struct postern_halt pause;
+		r = stand->ops->read_pauses(stand->store, &items[i].id, 1, NULL, &pause,
+				&stand->error);
+		handlers[i].paused = r == POSTERN_OK && pause.on;
 		if (r != POSTERN_OK) {
 			return r;
 		}

@@ -47,6 +47,7 @@ int main(int argc, char **argv) {
 		orphan_cases,
 		park_cases,
 		edit_cases,
+		halt_cases,
 		list_cases,
 		read_cases,
 		conformance_target.write ? transact_cases : no_transact_cases,

@@ -268,17 +268,20 @@ static void many_retried(void) {
 	uint64_t count = 0;
 	open_mixed(&stand);
 	struct postern_filter filter = { .state = POSTERN_STATE_POISONED };
-	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, true, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, true,
+					 &count),
 			&stand.error);
 	CHECK_INT(count, 2);
 	CHECK_INT(stand_handler_stats(&stand, "a").poisoned, 2);
-	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false,
+					 &count),
 			&stand.error);
 	CHECK_INT(count, 2);
 	struct postern_handler_stats stats = stand_handler_stats(&stand, "a");
 	CHECK_INT(stats.poisoned, 0);
 	CHECK_INT(stats.pending, 4);
-	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false,
+					 &count),
 			&stand.error);
 	CHECK_INT(count, 0);
 	stand_close(&stand);
@@ -289,7 +292,8 @@ static void many_that_allow_it(void) {
 	uint64_t count = 0;
 	open_mixed(&stand);
 	struct postern_filter filter = { .channel = "orders" };
-	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false,
+					 &count),
 			&stand.error);
 	CHECK_INT(count, 4); /* not leased, done or parked */
 	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_DISCARD, &filter, false,
@@ -361,7 +365,8 @@ static void only_parked(void) {
 	CHECK_INT(stand_handler_stats(&stand, "a").discarded, 0);
 	/* A message that was parked has no handler to be retried. */
 	filter.state = POSTERN_STATE_DISCARDED;
-	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false, &count),
+	CHECK_OK(stand_edit_all(&stand, POSTERN_CHANGE_RETRY, &filter, false,
+					 &count),
 			&stand.error);
 	CHECK_INT(count, 0);
 	stand_close(&stand);

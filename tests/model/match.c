@@ -456,8 +456,9 @@ static void step_set_back(struct match *match) {
 
 static void step_edit(struct match *match) {
 	struct model *model = match->model;
-	enum postern_change_kind kind =
-			one_chance_in(match, 2) ? POSTERN_CHANGE_RETRY : POSTERN_CHANGE_DISCARD;
+	enum postern_change_kind kind = one_chance_in(match, 2)
+											? POSTERN_CHANGE_RETRY
+											: POSTERN_CHANGE_DISCARD;
 	if (model->count == 0) {
 		return;
 	}
@@ -488,8 +489,9 @@ static void step_edit_all(struct match *match) {
 	};
 	struct model *model = match->model;
 	enum postern_state state = states[choose_below(match, 4)];
-	enum postern_change_kind kind =
-			one_chance_in(match, 4) ? POSTERN_CHANGE_DISCARD : POSTERN_CHANGE_RETRY;
+	enum postern_change_kind kind = one_chance_in(match, 4)
+											? POSTERN_CHANGE_DISCARD
+											: POSTERN_CHANGE_RETRY;
 	uint64_t expected = 0;
 	uint64_t count = 0;
 	for (size_t i = 0; i < model->count; i++) {
@@ -513,14 +515,14 @@ static void step_edit_all(struct match *match) {
 
 /* Whichever id a node uses, the state is that of the owner. */
 static void check_pauses(struct match *match) {
-	bool paused[MODEL_HANDLER_MAX] = { 0 };
+	struct postern_halt paused[MODEL_HANDLER_MAX] = { 0 };
 	size_t count = MODEL_HANDLER_MAX - 1;
 	CHECK_OK(match->stand.ops->read_pauses(match->stand.store, match->ids + 1,
-					 count, paused, &match->stand.error),
+					 count, NULL, paused, &match->stand.error),
 			&match->stand.error);
 	for (size_t i = 0; i < count; i++) {
 		int owner = match->model->owner[i + 1];
-		CHECK_INT(paused[i], match->model->paused[owner]);
+		CHECK_INT(paused[i].on, match->model->paused[owner]);
 	}
 }
 

@@ -135,11 +135,11 @@ void sim_oracle_enrolled(struct sim_oracle *oracle, const struct sim_node *node,
 }
 
 void sim_oracle_pauses_read(struct sim_oracle *oracle, const int64_t *handlers,
-		size_t count, const bool *paused) {
+		size_t count, const struct postern_halt *pauses) {
 	for (size_t i = 0; i < count; i++) {
 		unsigned stored = sim_stored_find(oracle, handlers[i]);
 		if (stored < SIM_STORED_MAX &&
-				paused[i] != sim_stored_paused(oracle, stored)) {
+				pauses[i].on != sim_stored_paused(oracle, stored)) {
 			sim_oracle_broken(oracle, "pause-forgotten", "handler '%s'",
 					oracle->stored[stored].key);
 		}

@@ -183,7 +183,7 @@ void sim_oracle_transacted(struct sim_oracle *oracle, uint64_t node,
 void sim_oracle_paused(struct sim_oracle *oracle, const char *key, bool paused);
 /* A node read the pauses of these handlers. */
 void sim_oracle_pauses_read(struct sim_oracle *oracle, const int64_t *handlers,
-		size_t count, const bool *paused);
+		size_t count, const struct postern_halt *pauses);
 
 void sim_oracle_renewed(struct sim_oracle *oracle, uint64_t node,
 		int64_t ttl_ms);

@@ -24,7 +24,7 @@ struct shared_store {
 	struct sim_node *node;
 	/* For the mutant that reads pauses only once. */
 	bool pauses_read;
-	bool paused[SIM_HANDLER_COUNT];
+	struct postern_halt paused[SIM_HANDLER_COUNT];
 };
 
 static struct sim_node *node_of(struct postern_store *store) {
@@ -248,7 +248,7 @@ static int shared_unpark(struct postern_store *store, postern_router *router,
 
 /* A mutant keeps what it read when it started. */
 static void mutate_pauses(struct shared_store *self, size_t count,
-		bool *paused) {
+		struct postern_halt *paused) {
 	if (is_mutant(self->node, "pause-cached") && count <= SIM_HANDLER_COUNT) {
 		if (self->pauses_read) {
 			memcpy(paused, self->paused, count * sizeof(*paused));
@@ -260,20 +260,20 @@ static void mutate_pauses(struct shared_store *self, size_t count,
 }
 
 static int shared_read_pauses(struct postern_store *store,
-		const int64_t *handlers, size_t count, bool *paused_out,
-		struct postern_error *error) {
+		const int64_t *handlers, size_t count, struct postern_memory *memory,
+		struct postern_halt *out, struct postern_error *error) {
 	struct sim_node *node = node_of(store);
 	int r = sim_site(node, SIM_SITE_BEFORE, "read-pauses", error);
 	if (r) {
 		return r;
 	}
 	struct postern_store *inner = begin_call(node);
-	r = inner->ops->read_pauses(inner, handlers, count, paused_out, error);
+	r = inner->ops->read_pauses(inner, handlers, count, memory, out, error);
 	node->sim->in_store = false;
 	if (!r) {
-		sim_oracle_pauses_read(&node->sim->oracle, handlers, count, paused_out);
+		sim_oracle_pauses_read(&node->sim->oracle, handlers, count, out);
 		mutate_pauses(container_of(store, struct shared_store, base), count,
-				paused_out);
+				out);
 	}
 	return end_call(node, "read-pauses", r, error);
 }

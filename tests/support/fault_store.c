@@ -137,14 +137,27 @@ static int fault_edit(struct postern_store *store, struct postern_edit *edit,
 }
 
 static int fault_read_pauses(struct postern_store *store,
-		const int64_t *handlers, size_t count, bool *paused_out,
-		struct postern_error *error) {
+		const int64_t *handlers, size_t count, struct postern_memory *memory,
+		struct postern_halt *out, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = fail_before(self, FAULT_READ_PAUSES, NULL, error);
 	if (r == POSTERN_OK) {
-		r = self->inner->ops->read_pauses(self->inner, handlers, count,
-				paused_out, error);
+		r = self->inner->ops->read_pauses(self->inner, handlers, count, memory,
+				out, error);
 		r = fail_after(self, FAULT_READ_PAUSES, r, error);
+	}
+	return r;
+}
+
+static int fault_read_closed(struct postern_store *store, int64_t channel,
+		struct postern_memory *memory, struct postern_halt *out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = fail_before(self, FAULT_READ_CLOSED, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->read_closed(self->inner, channel, memory, out,
+				error);
+		r = fail_after(self, FAULT_READ_CLOSED, r, error);
 	}
 	return r;
 }
@@ -307,6 +320,7 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.unpark = fault_unpark,
 		.edit = fault_edit,
 		.read_pauses = fault_read_pauses,
+		.read_closed = fault_read_closed,
 		.list = fault_list,
 		.get = fault_get,
 		.find = fault_find,

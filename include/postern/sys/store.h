@@ -132,7 +132,7 @@ struct postern_dedupe_key {
 
 /*
  * One handler that wants a message. A delivery of a handler that is paused in
- * the store is not leased, whatever `lease` is.
+ * the store, by its clock, is not leased, whatever `lease` is.
  *
  * With a key of its own, the handler gets one of all messages that have this
  * key. When the route is opened, the key is remembered in the scope of every id
@@ -175,6 +175,11 @@ enum postern_fate {
  * have no delivery in any state under any id of the handler. These are not
  * leased: handlers get the first copy, which a claim has to read. If it has
  * routes, suppressed ones included, the message is not parked any more.
+ *
+ * While the channel is closed: POSTERN_E_UNAVAILABLE, whatever the message is,
+ * and nothing changes. The store decides at the commit: once CLOSE has returned
+ * on one node, no node accepts a message until an OPEN. Deliveries that exist
+ * continue.
  */
 struct postern_accept {
 	const struct postern_message *message;
@@ -453,12 +458,27 @@ struct postern_query {
 	int64_t after_handler;
 };
 
+/* What an operator stopped: a handler that is paused, a channel that is
+   closed. */
+struct postern_halt {
+	bool on; /* now, by the store's clock; else all members are 0 */
+	int64_t at_ms;
+	int64_t until_ms; /* it ends by itself; 0: it does not */
+	int64_t left_ms;  /* until then */
+	/* NULL: not given, or not read */
+	const char *reason;
+	const char *by;
+};
+
+/* Who paused a handler that no operator has paused: see postern_edit.hold. */
+#define POSTERN_BY_POSTERN "postern"
+
 /*
  * As struct postern_change, checked. PAUSE and RESUME change a handler, CLOSE
- * and OPEN a channel. CANCEL keeps a request to end the run of a leased delivery
- * under its present fence. RETRY and DISCARD change one delivery, named by seq
- * and handler key ("" for a parked message), or all that match a filter and
- * whose state allows it, at most filter->limit.
+ * and OPEN a channel. CANCEL keeps a request to end the run of a leased
+ * delivery under its present fence. RETRY and DISCARD change one delivery,
+ * named by seq and handler key ("" for a parked message), or all that match a
+ * filter and whose state allows it, at most filter->limit.
  */
 struct postern_edit {
 	enum postern_change_kind kind;
@@ -469,6 +489,9 @@ struct postern_edit {
 	bool dry_run;
 	bool uncounted;
 	int64_t for_ms; /* 0: without an end */
+	/* PAUSE by POSTERN_BY_POSTERN: without effect if an operator has paused the
+	   handler, or if it is held for longer already. */
+	bool hold;
 	const char *reason;
 	const char *by;
 	/* out */
@@ -662,9 +685,9 @@ struct postern_store_ops {
 
 	/*
 	 * Accept staged messages, each in the transaction that removes it from
-	 * staging. NULL in stores without staging. If it fails, the caller assumes
-	 * that nothing was accepted; if the commit took effect nevertheless, the
-	 * store returns the leases.
+	 * staging. Those of closed channels stay staged. NULL in stores without
+	 * staging. If it fails, the caller assumes that nothing was accepted; if
+	 * the commit took effect nevertheless, the store returns the leases.
 	 */
 	int (*collect)(struct postern_store *store,
 			struct postern_collection *collection,
@@ -685,10 +708,15 @@ struct postern_store_ops {
 	   that failed to open, never with NULL. */
 	void (*destroy)(struct postern_store *store);
 
-	/* Read which of the handlers with these ids are paused: an operator may
-	   pause or resume one through another node. */
+	/*
+	 * Read which of the handlers with these ids are paused: an operator may
+	 * pause or resume one through another node. A pause with an end ends when
+	 * the store's clock reaches it: no earlier, and without any other call.
+	 * memory: for the texts; NULL: they are not read.
+	 */
 	int (*read_pauses)(struct postern_store *store, const int64_t *handlers,
-			size_t count, bool *paused_out, struct postern_error *error);
+			size_t count, struct postern_memory *memory,
+			struct postern_halt *out, struct postern_error *error);
 
 	/* Count the staged messages of channels that no running node has, for at
 	   most `max` channels. NULL in stores without staging. */
@@ -702,6 +730,11 @@ struct postern_store_ops {
 	   only one process has open. */
 	int (*reserve)(struct postern_store *store,
 			struct postern_reservation *reservation,
+			struct postern_error *error);
+
+	/* Read whether the channel with this id is closed, and why. */
+	int (*read_closed)(struct postern_store *store, int64_t channel,
+			struct postern_memory *memory, struct postern_halt *out,
 			struct postern_error *error);
 };
 

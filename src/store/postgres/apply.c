@@ -26,38 +26,8 @@
 #include "base/fail.h"
 #include "base/headers.h"
 #include "base/point.h"
+#include "store/postgres/apply.h"
 #include "store/postgres/postgres.h"
-
-struct arrival {
-	struct pg_key key;
-	uint8_t digest[POSTERN__DIGEST_LEN];
-	int64_t seq;
-	struct postern_accept *accept;
-};
-
-/* The key of a route whose handler has one. The positions, from 1, are those in
-   the arrays of messages and of routes. */
-struct route_key {
-	struct pg_key key;
-	int64_t message;
-	int64_t route;
-};
-
-struct work {
-	struct postern_batch *batch;
-	struct postern_settlement *
-			*settlements; /* sorted by lease, each lease once */
-	size_t settlement_count;
-	struct arrival *arrivals; /* in the order of the batch */
-	struct arrival **by_key;
-	int64_t *seqs; /* in the order of the batch; NULL: not yet allocated */
-	struct postern_route **routes;
-	size_t route_count;
-	struct route_key *keys;
-	size_t key_count;
-	struct postern__buf headers;
-	bool unanswered; /* the response to one try was lost */
-};
 
 static int compare_arrivals(const void *a, const void *b) {
 	const struct arrival *left = *(struct arrival *const *)a;
@@ -407,171 +377,6 @@ static void add_route_keys(struct pg_query *query, const struct work *work) {
 	EACH_KEY(PG_INT8, k->key.words[2], postern__pg_int8);
 }
 
-/* The columns of the result of apply_1. */
-enum {
-	NOW,
-	HELD,
-	SETTLED,
-	KNOWN,
-	KNOWN_SEQ,
-	KNOWN_SAME,
-	OPENED,
-	OPENED_FENCE,
-	OPENED_AS,
-	STORED,
-	LEASED,
-	SUPPRESSED,
-	SUPPRESSED_BY,
-	SESSION
-};
-
-static void read_settled(const struct pg_query *query, struct work *work) {
-	struct pg_items items;
-	int64_t position;
-	if (postern__pg_is_null(query, 0, SETTLED)) {
-		for (size_t i = 0; i < work->settlement_count; i++) {
-			work->settlements[i]->code = POSTERN_OK;
-		}
-		return;
-	}
-	postern__pg_items(query, 0, SETTLED, &items);
-	while (postern__pg_next(&items, &position)) {
-		if (position > 0 && (size_t)position <= work->settlement_count) {
-			work->settlements[position - 1]->code = POSTERN_OK;
-		}
-	}
-}
-
-/* Fill the receipts as if all messages were new; the functions below
-   correct them. */
-static void assume_new(struct work *work, int64_t now, bool held) {
-	for (size_t i = 0; i < work->batch->accept_count; i++) {
-		struct postern_accept *accept = work->arrivals[i].accept;
-		bool dropped = accept->fate == POSTERN_FATE_DROP;
-		accept->code = POSTERN_OK;
-		accept->received_at_ms = now;
-		accept->seq = dropped ? 0 : work->arrivals[i].seq;
-		for (size_t j = 0; j < accept->route_count; j++) {
-			struct postern_route *route = &accept->routes[j];
-			route->opened = true;
-			route->stored = route->handler;
-			route->leased = route->lease && held;
-			route->fence = route->leased ? 1 : 0;
-			route->suppressed_by = 0;
-		}
-	}
-}
-
-/* Routes to handlers that are aliases or paused: the store returns the resolved
-   handler id, and whether the delivery is leased. */
-static void read_resolved(const struct pg_query *query, struct work *work) {
-	struct pg_items stored;
-	struct pg_items leased;
-	int64_t id;
-	int64_t is_leased;
-	if (postern__pg_is_null(query, 0, STORED)) {
-		return;
-	}
-	postern__pg_items(query, 0, STORED, &stored);
-	postern__pg_items(query, 0, LEASED, &leased);
-	for (size_t i = 0;
-			i < work->route_count && postern__pg_next(&stored, &id) &&
-			postern__pg_next(&leased, &is_leased);
-			i++) {
-		struct postern_route *route = work->routes[i];
-		route->stored = id;
-		route->opened = id != 0;
-		route->leased = route->leased && id != 0 && is_leased;
-		route->fence = route->leased ? 1 : 0;
-	}
-}
-
-static void route_close(struct postern_route *route) {
-	route->opened = false;
-	route->leased = false;
-	route->fence = 0;
-}
-
-static void read_suppressed(const struct pg_query *query, struct work *work) {
-	struct pg_items routes;
-	struct pg_items firsts;
-	int64_t position;
-	int64_t first;
-	postern__pg_items(query, 0, SUPPRESSED, &routes);
-	postern__pg_items(query, 0, SUPPRESSED_BY, &firsts);
-	while (postern__pg_next(&routes, &position) &&
-			postern__pg_next(&firsts, &first)) {
-		if (position > 0 && (size_t)position <= work->route_count) {
-			route_close(work->routes[position - 1]);
-			work->routes[position - 1]->suppressed_by = first;
-		}
-	}
-}
-
-static void read_known(const struct pg_query *query, struct work *work) {
-	struct pg_items known;
-	struct pg_items seqs;
-	struct pg_items same;
-	int64_t position;
-	int64_t seq;
-	int64_t is_same;
-	postern__pg_items(query, 0, KNOWN, &known);
-	postern__pg_items(query, 0, KNOWN_SEQ, &seqs);
-	postern__pg_items(query, 0, KNOWN_SAME, &same);
-	while (postern__pg_next(&known, &position) &&
-			postern__pg_next(&seqs, &seq) &&
-			postern__pg_next(&same, &is_same)) {
-		if (position < 1 || (size_t)position > work->batch->accept_count) {
-			continue;
-		}
-		struct arrival *arrival = &work->arrivals[position - 1];
-		struct postern_accept *accept = arrival->accept;
-		if (seq != arrival->seq) {
-			accept->code = is_same ? POSTERN_E_DUPLICATE : POSTERN_E_CONFLICT;
-		}
-		accept->seq = seq;
-		for (size_t i = 0; i < accept->route_count; i++) {
-			route_close(&accept->routes[i]);
-		}
-	}
-}
-
-static void read_opened(const struct pg_query *query, struct work *work) {
-	struct pg_items opened;
-	struct pg_items fences;
-	struct pg_items ids;
-	int64_t position;
-	int64_t fence;
-	int64_t id;
-	postern__pg_items(query, 0, OPENED, &opened);
-	postern__pg_items(query, 0, OPENED_FENCE, &fences);
-	postern__pg_items(query, 0, OPENED_AS, &ids);
-	while (postern__pg_next(&opened, &position) &&
-			postern__pg_next(&fences, &fence) && postern__pg_next(&ids, &id)) {
-		if (position < 1 || (size_t)position > work->route_count) {
-			continue;
-		}
-		struct postern_route *route = work->routes[position - 1];
-		route->opened = true;
-		route->stored = id;
-		route->leased = fence < 0;
-		route->fence = (uint64_t)(fence < 0 ? -fence : fence);
-	}
-}
-
-static void read_apply_result(const struct pg_query *query, struct work *work) {
-	int64_t now = postern__pg_get(query, 0, NOW);
-	postern__pg_saw(query->connection->store, now);
-	postern__pg_note_session(query->connection,
-			postern__pg_get(query, 0, SESSION));
-	read_settled(query, work);
-	assume_new(work, now, postern__pg_get(query, 0, HELD) != 0);
-	read_resolved(query, work);
-	read_suppressed(query, work);
-	read_known(query, work);
-	read_opened(query, work);
-}
-
 /* Whether any settlement may have taken effect already. */
 static bool settles_again(const struct postern_batch *batch) {
 	bool again = false;
@@ -594,71 +399,6 @@ static void collect_routes(const struct pg_store *self, struct work *work) {
 				key->message = (int64_t)i + 1;
 				key->route = (int64_t)work->route_count;
 				postern__pg_key(self, accept->channel, route->key, &key->key);
-			}
-		}
-	}
-}
-
-static int apply_batch(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	struct work *work = context;
-	const struct postern_batch *batch = work->batch;
-	int r = POSTERN_OK;
-	if (!work->seqs) {
-		r = prepare_arrivals(connection, work, error);
-	}
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	collect_routes(connection->store, work);
-	char timeout[24];
-	(void)snprintf(timeout, sizeof timeout, "%lld",
-			(long long)connection->store->lock_timeout_ms);
-	struct pg_query query;
-	postern__pg_query(&query, connection);
-	postern__pg_node(&query, batch->node);
-	postern__pg_int8(&query, postern__pg_round(connection->store));
-	postern__pg_now(&query);
-	postern__pg_lock_of(&query, batch->lock);
-	postern__pg_bool(&query, again || settles_again(batch));
-	postern__pg_text(&query, timeout);
-	add_settlements(&query, work);
-	r = add_accepts(&query, work, error);
-	add_routes(&query, work);
-	add_route_keys(&query, work);
-	postern__point("postgres-apply.before");
-	if (r == POSTERN_OK) {
-		r = postern__pg_run_named(&query, "postern_apply",
-				"SELECT *, pg_backend_pid() FROM @apply_1($1, $2, $3, $4, $5,"
-				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
-				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
-				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
-				" $43, $44, $45, $46, $47, $48)",
-				&connection->apply_named, error);
-	}
-	postern__point("postgres-apply.after");
-	if (r == POSTERN_OK && postern__point_fails("postgres-apply.unheard")) {
-		r = postern__pg_cut(connection, error);
-	}
-	work->unanswered = work->unanswered || connection->lost;
-	if (r == POSTERN_OK) {
-		read_apply_result(&query, work);
-	}
-	postern__pg_end(&query);
-	return r;
-}
-
-/* Note leases that the batch may have acquired although it failed. */
-static void note_accepted_leases(struct pg_store *self,
-		const struct work *work) {
-	for (size_t i = 0; i < work->batch->accept_count; i++) {
-		const struct arrival *arrival = &work->arrivals[i];
-		for (size_t j = 0; j < arrival->accept->route_count; j++) {
-			const struct postern_route *route = &arrival->accept->routes[j];
-			const struct pg_lease lease = { arrival->seq, route->handler, 1 };
-			if (route->lease) {
-				postern__pg_note_uncertain_leases(self, work->batch->node,
-						&lease, 1, false);
 			}
 		}
 	}
@@ -703,6 +443,122 @@ static bool work_init(struct work *work, struct postern_batch *batch) {
 	}
 	sort_settlements(work);
 	return true;
+}
+
+static int apply_batch(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error);
+
+/* Nothing was accepted, because some of the messages are for closed channels:
+   accepts the others, under the numbers that they have. */
+static int apply_open(struct pg_connection *connection, struct work *work,
+		bool again, struct postern_error *error) {
+	const struct postern_batch *batch = work->batch;
+	size_t count = batch->accept_count;
+	struct postern_accept *accepts = calloc(count, sizeof *accepts);
+	struct postern_batch open = {
+		.node = batch->node,
+		.lock = batch->lock,
+		.accepts = accepts,
+	};
+	struct work rest;
+	for (size_t i = 0; accepts && i < count; i++) {
+		if (batch->accepts[i].code == POSTERN_OK) {
+			accepts[open.accept_count++] = batch->accepts[i];
+		}
+	}
+	if (!accepts || !work_init(&rest, &open)) {
+		free(accepts);
+		return postern__pg_no_memory(error);
+	}
+	size_t next = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (batch->accepts[i].code == POSTERN_OK) {
+			rest.arrivals[next] = work->arrivals[i];
+			rest.arrivals[next].accept = &accepts[next];
+			rest.by_key[next] = &rest.arrivals[next];
+			next++;
+		}
+	}
+	qsort(rest.by_key, next, sizeof(struct arrival *), compare_arrivals);
+	rest.seqs = work->seqs;
+	int r = next > 0 ? apply_batch(connection, &rest, again, error)
+					 : POSTERN_OK;
+	rest.seqs = NULL;
+	for (size_t i = count; r == POSTERN_OK && i-- > 0;) {
+		if (batch->accepts[i].code == POSTERN_OK) {
+			batch->accepts[i] = accepts[--next];
+		}
+	}
+	work->unanswered = work->unanswered || rest.unanswered;
+	work_finish(&rest);
+	free(accepts);
+	return r;
+}
+
+static int apply_batch(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct work *work = context;
+	const struct postern_batch *batch = work->batch;
+	int r = POSTERN_OK;
+	if (!work->seqs) {
+		r = prepare_arrivals(connection, work, error);
+	}
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	collect_routes(connection->store, work);
+	char timeout[24];
+	(void)snprintf(timeout, sizeof timeout, "%lld",
+			(long long)connection->store->lock_timeout_ms);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, batch->node);
+	postern__pg_int8(&query, postern__pg_round(connection->store));
+	postern__pg_now(&query);
+	postern__pg_lock_of(&query, batch->lock);
+	postern__pg_bool(&query, again || settles_again(batch));
+	postern__pg_text(&query, timeout);
+	add_settlements(&query, work);
+	r = add_accepts(&query, work, error);
+	add_routes(&query, work);
+	add_route_keys(&query, work);
+	postern__point("postgres-apply.before");
+	if (r == POSTERN_OK) {
+		r = postern__pg_run_named(&query, "postern_apply",
+				"SELECT *, pg_backend_pid() FROM @apply_1($1, $2, $3, $4, $5,"
+				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
+				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
+				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
+				" $43, $44, $45, $46, $47, $48)",
+				&connection->apply_named, error);
+	}
+	postern__point("postgres-apply.after");
+	if (r == POSTERN_OK && postern__point_fails("postgres-apply.unheard")) {
+		r = postern__pg_cut(connection, error);
+	}
+	work->unanswered = work->unanswered || connection->lost;
+	bool closed = false;
+	if (r == POSTERN_OK) {
+		closed = postern__pg_read_applied(&query, work);
+	}
+	postern__pg_end(&query);
+	return closed ? apply_open(connection, work, again, error) : r;
+}
+
+/* Note leases that the batch may have acquired although it failed. */
+static void note_accepted_leases(struct pg_store *self,
+		const struct work *work) {
+	for (size_t i = 0; i < work->batch->accept_count; i++) {
+		const struct arrival *arrival = &work->arrivals[i];
+		for (size_t j = 0; j < arrival->accept->route_count; j++) {
+			const struct postern_route *route = &arrival->accept->routes[j];
+			const struct pg_lease lease = { arrival->seq, route->handler, 1 };
+			if (route->lease) {
+				postern__pg_note_uncertain_leases(self, work->batch->node,
+						&lease, 1, false);
+			}
+		}
+	}
 }
 
 int postern__pg_apply(struct postern_store *store, struct postern_batch *batch,

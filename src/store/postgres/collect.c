@@ -184,6 +184,16 @@ static int leave_staged(struct pg_connection *connection, struct work *work,
 	return refuse_staged(connection, place, why->text, error);
 }
 
+/* Messages of channels that were closed since they were selected stay
+   staged. */
+static void leave_closed(struct work *work, size_t from, size_t count) {
+	for (size_t i = from; i < from + count; i++) {
+		if (work->collection->accepts[i].code == POSTERN_E_UNAVAILABLE) {
+			work->places[i] = NULL;
+		}
+	}
+}
+
 /* Accept `count` of the routed messages; if they are refused, each half of them
    by itself. */
 static int accept_some(struct pg_connection *connection, struct work *work,
@@ -203,6 +213,9 @@ static int accept_some(struct pg_connection *connection, struct work *work,
 	r = postern__pg_apply_within(connection, &batch, &why);
 	bool its_fault = r == POSTERN_E_BUSY || r == POSTERN_E_INVALID ||
 					 r == POSTERN_E_CORRUPT;
+	if (r == POSTERN_OK) {
+		leave_closed(work, from, count);
+	}
 	if (r == POSTERN_OK || connection->lost || !its_fault) {
 		*error = r == POSTERN_OK ? *error : why;
 		return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The operator's edits: retry, discard, pause, resume.
+ * The operator's edits of deliveries: retry, discard.
  *
  * Other nodes claim and settle meanwhile. So deliveries are selected first,
  * without locks, and then changed if they are still in the same state under the
@@ -13,8 +13,6 @@
  * cleaning up, which removes only messages that no transaction has locked, see
  * clean.c.
  */
-
-#include <assert.h>
 
 #include "base/fail.h"
 #include "base/point.h"
@@ -323,129 +321,27 @@ static int edit_deliveries(struct pg_connection *connection, void *context,
 	return postern__pg_finish(connection, r, error);
 }
 
-static int find_handler(struct pg_connection *connection,
-		const struct postern_edit *edit, int64_t *id_out,
-		struct postern_error *error) {
-	bool found = false;
-	int r = POSTERN_OK;
-	if (postern__pg_is_text(edit->handler)) {
-		struct pg_query query;
-		postern__pg_query(&query, connection);
-		postern__pg_text(&query, edit->handler);
-		r = postern__pg_run(&query,
-				"SELECT h.owner FROM @handler_key k"
-				" JOIN @handler h ON h.id = k.handler WHERE k.key = $1",
-				error);
-		found = r == POSTERN_OK && postern__pg_rows(&query) > 0;
-		if (found) {
-			*id_out = postern__pg_get(&query, 0, 0);
-		}
-		postern__pg_end(&query);
-	}
-	return r != POSTERN_OK || found ? r
-									: postern__fail(error, POSTERN_E_NOTFOUND,
-											  "no handler '%s'", edit->handler);
-}
-
-/* Notifies all nodes: they cache which handlers are paused. */
-static int pause_handler(struct pg_connection *connection, int64_t id,
-		struct postern_edit *edit, struct postern_error *error) {
-	struct pg_query query;
-	postern__pg_query(&query, connection);
-	postern__pg_int8(&query, id);
-	postern__pg_bool(&query, edit->kind == POSTERN_CHANGE_PAUSE);
-	int r = postern__pg_run(&query,
-			edit->dry_run ? "SELECT 1 FROM @handler"
-							" WHERE id = $1 AND paused <> $2"
-						  : "UPDATE @handler SET paused = $2"
-							" WHERE id = $1 AND paused <> $2",
-			error);
-	if (r == POSTERN_OK) {
-		edit->count = (uint64_t)postern__pg_changes(&query);
-	}
-	postern__pg_end(&query);
-	return r == POSTERN_OK && !edit->dry_run
-				   ? postern__pg_exec(connection,
-							 "SELECT pg_notify(@bell_1(), '')", error)
-				   : r;
-}
-
-static int edit_handler(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	struct postern_edit *edit = context;
-	int64_t id = 0;
-	(void)again;
-	int r = postern__pg_begin(connection, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	/* Keeps the key's handler from changing meanwhile, see enrol.c. */
-	r = postern__pg_exec(connection,
-			"LOCK TABLE @handler IN ROW EXCLUSIVE MODE", error);
-	if (r == POSTERN_OK) {
-		r = find_handler(connection, edit, &id, error);
-	}
-	if (r == POSTERN_OK) {
-		r = pause_handler(connection, id, edit, error);
-	}
-	return postern__pg_finish(connection, r, error);
-}
-
 int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
 	struct pg_store *self = postern__pg_from_base(store);
 	struct postern_edit done = *edit;
-	bool handler = edit->kind == POSTERN_CHANGE_PAUSE ||
-				   edit->kind == POSTERN_CHANGE_RESUME;
+	int r;
 	done.count = 0;
-	int r = handler ? postern__pg_do(self, edit_handler, &done, error)
-					: postern__pg_do_once(self, edit_deliveries, &done, error);
+	switch (edit->kind) {
+	case POSTERN_CHANGE_PAUSE:
+	case POSTERN_CHANGE_RESUME:
+		r = postern__pg_do(self, postern__pg_edit_handler, &done, error);
+		break;
+	case POSTERN_CHANGE_CLOSE:
+	case POSTERN_CHANGE_OPEN:
+		r = postern__pg_do(self, postern__pg_edit_channel, &done, error);
+		break;
+	default:
+		r = postern__pg_do_once(self, edit_deliveries, &done, error);
+		break;
+	}
 	if (r == POSTERN_OK) {
 		*edit = done;
 	}
 	return r;
-}
-
-struct pauses {
-	const int64_t *handlers;
-	size_t count;
-	bool *out;
-};
-
-static int read_pauses(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	const struct pauses *pauses = context;
-	(void)again;
-	struct pg_query query;
-	postern__pg_query(&query, connection);
-	postern__pg_array(&query, PG_INT4);
-	for (size_t i = 0; i < pauses->count; i++) {
-		postern__pg_int4(&query, pauses->handlers[i]);
-	}
-	postern__pg_array_end(&query);
-	int r = postern__pg_run(&query,
-			"SELECT u.n FROM unnest($1) WITH ORDINALITY AS u (id, n)"
-			" JOIN @handler h ON h.id = u.id"
-			" JOIN @handler o ON o.id = h.owner WHERE o.paused",
-			error);
-	for (size_t i = 0; r == POSTERN_OK && i < pauses->count; i++) {
-		pauses->out[i] = false;
-	}
-	for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query);
-			row++) {
-		int64_t position = postern__pg_get(&query, row, 0);
-		assert(position >= 1 && (size_t)position <= pauses->count);
-		pauses->out[position - 1] = true;
-	}
-	postern__pg_end(&query);
-	return r;
-}
-
-int postern__pg_read_pauses(struct postern_store *store,
-		const int64_t *handlers, size_t count, bool *paused_out,
-		struct postern_error *error) {
-	struct pauses pauses = { .handlers = handlers, .count = count };
-	pauses.out = paused_out;
-	return postern__pg_do(postern__pg_from_base(store), read_pauses, &pauses,
-			error);
 }

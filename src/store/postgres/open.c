@@ -218,6 +218,7 @@ static const struct postern_store_ops pg_ops = {
 	.engage = postern__pg_engage,
 	.destroy = pg_destroy,
 	.read_pauses = postern__pg_read_pauses,
+	.read_closed = postern__pg_read_closed,
 	.stranded = postern__pg_stranded,
 	.reserve = postern__pg_reserve,
 };

@@ -744,8 +744,21 @@ int postern__pg_edit(struct postern_store *store, struct postern_edit *edit,
 int postern__pg_reserve(struct postern_store *store,
 		struct postern_reservation *reservation, struct postern_error *error);
 int postern__pg_read_pauses(struct postern_store *store,
-		const int64_t *handlers, size_t count, bool *paused_out,
+		const int64_t *handlers, size_t count, struct postern_memory *memory,
+		struct postern_halt *out, struct postern_error *error);
+int postern__pg_read_closed(struct postern_store *store, int64_t channel,
+		struct postern_memory *memory, struct postern_halt *out,
 		struct postern_error *error);
+/* Changes of a handler and of a channel; context: the struct postern_edit. */
+int postern__pg_edit_handler(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error);
+int postern__pg_edit_channel(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error);
+/* The halt in a row, from this column on: whether, since when, until when (0:
+   no end), reason, author. Without a memory, without the texts. Returns false
+   if out of memory. */
+bool postern__pg_halt(const struct pg_query *query, int row, int column,
+		struct postern_memory *memory, struct postern_halt *out);
 int postern__pg_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error);

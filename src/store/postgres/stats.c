@@ -7,6 +7,7 @@
  * rows.
  */
 
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 struct work {
@@ -30,6 +31,9 @@ static bool copy_channels(const struct pg_query *query, struct work *work) {
 		channel->staged = (uint64_t)postern__pg_get(query, row, 6);
 		channel->refused = (uint64_t)postern__pg_get(query, row, 7);
 		channel->nodes = (uint64_t)postern__pg_get(query, row, 8);
+		struct postern_halt closed;
+		ok = ok && postern__pg_halt(query, row, 9, work->memory, &closed) &&
+			 postern__closed_stats(&closed, work->memory, channel);
 	}
 	work->stats.channels = stats;
 	work->stats.channel_count = (size_t)count;
@@ -56,7 +60,8 @@ static int count_channels(struct pg_connection *connection, struct work *work,
 			" served AS (SELECT n.channel, count(*) AS nodes"
 			" FROM " PG_SERVED_CHANNELS " n GROUP BY n.channel)"
 			" SELECT c.name, t.accepted, t.duplicates, t.conflicts, t.dropped,"
-			" p.parked, s.staged, s.refused, n.nodes FROM @channel c"
+			" p.parked, s.staged, s.refused, n.nodes, c.closed, c.closed_at, 0,"
+			" c.closed_reason, c.closed_by FROM @channel c"
 			" LEFT JOIN tally t ON t.channel = c.id"
 			" LEFT JOIN parked p ON p.channel = c.id"
 			" LEFT JOIN staged s ON s.channel = c.id"
@@ -78,7 +83,10 @@ static bool copy_handlers(const struct pg_query *query, struct work *work) {
 		struct postern_handler_stats *handler = &stats[row];
 		handler->channel = "";
 		ok = postern__pg_get_text(query, row, 0, work->memory, &handler->key);
-		handler->paused = postern__pg_get(query, row, 1) != 0;
+		int64_t now = postern__pg_get(query, row, 1);
+		struct postern_halt pause;
+		ok = ok && postern__pg_halt(query, row, 9, work->memory, &pause) &&
+			 postern__pause_stats(&pause, now, work->memory, handler);
 		handler->pending = (uint64_t)postern__pg_get(query, row, 2);
 		handler->retrying = (uint64_t)postern__pg_get(query, row, 3);
 		handler->leased = (uint64_t)postern__pg_get(query, row, 4);
@@ -97,6 +105,7 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
 	int r = postern__pg_run(&query,
 			"WITH open AS (SELECT handler,"
 			" count(*) FILTER (WHERE node IS NULL) AS pending,"
@@ -119,8 +128,9 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 			" FROM @handler a LEFT JOIN open o ON o.handler = a.id"
 			" LEFT JOIN ended e ON e.handler = a.id"
 			" LEFT JOIN tally t ON t.handler = a.id GROUP BY a.owner)"
-			" SELECT h.key, h.paused, t.pending, t.retrying, t.leased,"
-			" t.poisoned, t.done, t.discarded, m.received_at"
+			" SELECT h.key, coalesce($1, @now_ms()), t.pending, t.retrying,"
+			" t.leased, t.poisoned, t.done, t.discarded, m.received_at,"
+			" h.paused, h.paused_at, h.paused_until, h.pause_reason, h.pause_by"
 			" FROM total t JOIN @handler h ON h.id = t.owner"
 			" LEFT JOIN @message m ON m.seq = t.oldest ORDER BY h.id",
 			error);

@@ -22,6 +22,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 struct sqlite_arrival {
@@ -78,6 +79,9 @@ static int seen_find(struct sqlite_store *self,
 static int seen_insert(struct sqlite_store *self,
 		const struct sqlite_arrival *arrival, struct postern_accept *accept,
 		struct postern_error *error) {
+	if (accept->code == POSTERN_E_UNAVAILABLE) {
+		return POSTERN_OK;
+	}
 	if (accept->fate == POSTERN_FATE_DROP) {
 		return seen_find(self, arrival, accept, error);
 	}
@@ -196,7 +200,8 @@ static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
 	int64_t owner = postern__sqlite_handler(self, route->handler)->owner;
 	route->opened = true;
 	route->stored = owner;
-	route->leased = route->lease && node != 0 && !self->handlers[owner].paused;
+	route->leased = route->lease && node != 0 &&
+					!postern__halt_holds(&self->handlers[owner].pause, now);
 	route->fence = route->leased ? 1 : 0;
 	return postern__sqlite_delivery_insert(self, seq, owner,
 			route->leased ? node : 0, now, error);
@@ -386,6 +391,10 @@ static int check_accept(struct sqlite_store *self,
 static int accept_one(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
+	if (accept->code == POSTERN_E_UNAVAILABLE) {
+		accept->seq = 0;
+		return POSTERN_OK;
+	}
 	if (accept->code != POSTERN_OK) {
 		return accept_known(self, accept, now, error);
 	}
@@ -416,7 +425,11 @@ static int arrival_prepare(struct sqlite_store *self,
 	postern__key_hash(self->hash_key, accept->channel, &accept->key,
 			arrival->key);
 	postern__body_digest(self->hash_key, accept->message, arrival->digest);
-	return check_accept(self, accept, error);
+	int r = check_accept(self, accept, error);
+	if (r == POSTERN_OK && self->channels[accept->channel].closed) {
+		accept->code = POSTERN_E_UNAVAILABLE;
+	}
+	return r;
 }
 
 static int accept_all(struct sqlite_store *self, struct postern_batch *batch,

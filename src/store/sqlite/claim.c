@@ -20,6 +20,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 struct pick {
@@ -62,7 +63,8 @@ static bool has_claimable(struct sqlite_store *self,
 		const struct postern_want *want) {
 	const struct sqlite_handler *owner =
 			postern__sqlite_owner(self, want->handler);
-	if (!owner || owner->paused) {
+	if (!owner ||
+			postern__halt_holds(&owner->pause, postern__sqlite_now(self))) {
 		return false;
 	}
 	postern__sqlite_each_id(self, id, want->handler) {

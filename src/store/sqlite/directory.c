@@ -50,7 +50,7 @@ static int load_channels(struct sqlite_store *self,
 	bool dense = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"SELECT id, name FROM postern_channel ORDER BY id");
+			"SELECT id, name, closed FROM postern_channel ORDER BY id");
 	while (memory && dense && postern__sqlite_row(&query)) {
 		size_t index = self->channel_count + 1;
 		dense = postern__sqlite_int(&query, 0) == (int64_t)index &&
@@ -59,6 +59,7 @@ static int load_channels(struct sqlite_store *self,
 				(const char *)sqlite3_column_text(query.statement, 1);
 		if (dense) {
 			self->channels[index].name = name ? strdup(name) : NULL;
+			self->channels[index].closed = postern__sqlite_int(&query, 2) != 0;
 			self->channel_count++;
 			memory = self->channels[index].name;
 		}
@@ -76,7 +77,11 @@ static void read_handler(const struct sqlite_query *query,
 		struct sqlite_handler *handler) {
 	*handler = (struct sqlite_handler){
 		.owner = postern__sqlite_int(query, 1),
-		.paused = postern__sqlite_int(query, 2) != 0,
+		.pause = {
+			.on = postern__sqlite_int(query, 2) != 0,
+			.at_ms = postern__sqlite_int(query, 11),
+			.until_ms = postern__sqlite_int(query, 12),
+		},
 		.in_process = postern__sqlite_int(query, 3) != 0,
 		.max_crashes = (uint32_t)postern__sqlite_int(query, 4),
 		.counts = {
@@ -117,8 +122,8 @@ static int load_handlers(struct sqlite_store *self,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"SELECT id, owner, paused, in_process, max_crashes, pending,"
-			" retrying, leased, poisoned, done, discarded"
-			" FROM postern_handler ORDER BY id");
+			" retrying, leased, poisoned, done, discarded, paused_at,"
+			" paused_until FROM postern_handler ORDER BY id");
 	while (dense && postern__sqlite_row(&query)) {
 		size_t index = self->handler_count + 1;
 		int64_t owner = postern__sqlite_int(&query, 1);
@@ -177,23 +182,6 @@ bool postern__sqlite_route_repeats(struct sqlite_store *self,
 		}
 	}
 	return false;
-}
-
-int postern__sqlite_read_pauses(struct postern_store *store,
-		const int64_t *handlers, size_t count, bool *paused_out,
-		struct postern_error *error) {
-	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_gate_enter(self, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	for (size_t i = 0; i < count; i++) {
-		const struct sqlite_handler *owner =
-				postern__sqlite_owner(self, handlers[i]);
-		paused_out[i] = owner && owner->paused;
-	}
-	postern__sqlite_gate_leave(self);
-	return POSTERN_OK;
 }
 
 struct sqlite_channel *postern__sqlite_channel(struct sqlite_store *self,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Changes that an operator makes: retry, discard, pause, resume.
+ * Changes that an operator makes: retry, discard, pause, resume, close, open.
  */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "store/common.h"
@@ -278,8 +279,55 @@ static int edit_deliveries(struct sqlite_store *self, struct postern_edit *edit,
 	return postern__sqlite_finish(self, r, error);
 }
 
+/* A row that can be paused or closed. The parameters of `update` are the id and
+   the columns that postern__sqlite_halt() reads from `select`. */
+struct halted {
+	int64_t id;
+	const char *select;
+	const char *update;
+};
+
+static int write_halt(struct sqlite_store *self, const struct halted *row,
+		const struct postern_halt *halt, struct postern_error *error) {
+	int r = postern__sqlite_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer, row->update);
+	postern__sqlite_bind_int(&query, 1, row->id);
+	postern__sqlite_bind_int(&query, 2, halt->on);
+	postern__sqlite_bind_int(&query, 3, halt->at_ms);
+	postern__sqlite_bind_int(&query, 4, halt->until_ms);
+	postern__sqlite_bind_text(&query, 5, halt->reason);
+	postern__sqlite_bind_text(&query, 6, halt->by);
+	return postern__sqlite_finish(self, postern__sqlite_end(&query, error),
+			error);
+}
+
+/* Pauses or resumes a handler, closes or opens a channel; *out: what was
+   written. */
+static int edit_halt(struct sqlite_store *self, struct postern_edit *edit,
+		const struct halted *row, struct postern_halt *out,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	struct postern_halt stored = { 0 };
+	postern__sqlite_query(&query, &self->writer, row->select);
+	postern__sqlite_bind_int(&query, 1, row->id);
+	if (postern__sqlite_row(&query)) {
+		postern__sqlite_halt(&query, 0, &stored);
+	}
+	edit->count =
+			postern__halt_edit(edit, &stored, postern__sqlite_now(self), out);
+	int r = postern__sqlite_end(&query, error);
+	edit->until_ms = out->until_ms;
+	return r == POSTERN_OK && edit->count > 0 && !edit->dry_run
+				   ? write_halt(self, row, out, error)
+				   : r;
+}
+
 static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
-		uint64_t *count_out, struct postern_error *error) {
+		struct postern_error *error) {
 	int64_t id;
 	int r = postern__sqlite_resolve(&self->writer, edit->handler, &id, error);
 	if (r != POSTERN_OK) {
@@ -289,23 +337,47 @@ static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
 		return postern__fail(error, POSTERN_E_NOTFOUND, "no handler '%s'",
 				edit->handler);
 	}
-	bool paused = edit->kind == POSTERN_CHANGE_PAUSE;
-	*count_out = self->handlers[id].paused != paused;
-	if (*count_out == 0 || edit->dry_run) {
-		return POSTERN_OK;
+	const struct halted handler = {
+		.id = id,
+		.select = "SELECT paused, paused_at, paused_until, pause_reason,"
+				  " pause_by FROM postern_handler WHERE id = ?1",
+		.update = "UPDATE postern_handler SET paused = ?2, paused_at = ?3,"
+				  " paused_until = ?4, pause_reason = ?5, pause_by = ?6"
+				  " WHERE id = ?1",
+	};
+	struct postern_halt pause;
+	r = edit_halt(self, edit, &handler, &pause, error);
+	if (r == POSTERN_OK && edit->count > 0 && !edit->dry_run) {
+		pause.reason = NULL;
+		pause.by = NULL;
+		self->handlers[id].pause = pause;
 	}
-	r = postern__sqlite_begin(self, error);
-	if (r != POSTERN_OK) {
-		return r;
+	return r;
+}
+
+static int edit_channel(struct sqlite_store *self, struct postern_edit *edit,
+		struct postern_error *error) {
+	size_t id = 1;
+	while (id <= self->channel_count &&
+			strcmp(self->channels[id].name, edit->channel) != 0) {
+		id++;
 	}
-	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_handler SET paused = ?2 WHERE id = ?1");
-	postern__sqlite_bind_int(&query, 1, id);
-	postern__sqlite_bind_int(&query, 2, paused);
-	r = postern__sqlite_finish(self, postern__sqlite_end(&query, error), error);
-	if (r == POSTERN_OK) {
-		self->handlers[id].paused = paused;
+	if (id > self->channel_count) {
+		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
+				edit->channel);
+	}
+	const struct halted channel = {
+		.id = (int64_t)id,
+		.select = "SELECT closed, closed_at, 0, closed_reason, closed_by"
+				  " FROM postern_channel WHERE id = ?1",
+		.update = "UPDATE postern_channel SET closed = ?2, closed_at = ?3,"
+				  " closed_reason = ?5, closed_by = ?6"
+				  " WHERE id = ?1 AND ?4 = 0",
+	};
+	struct postern_halt closed;
+	int r = edit_halt(self, edit, &channel, &closed, error);
+	if (r == POSTERN_OK && edit->count > 0 && !edit->dry_run) {
+		self->channels[id].closed = closed.on;
 	}
 	return r;
 }
@@ -317,14 +389,18 @@ int postern__sqlite_edit(struct postern_store *store, struct postern_edit *edit,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	uint64_t count = 0;
-	bool handler = edit->kind == POSTERN_CHANGE_PAUSE ||
-				   edit->kind == POSTERN_CHANGE_RESUME;
-	r = handler ? edit_handler(self, edit, &count, error)
-				: edit_deliveries(self, edit, &count, error);
+	struct postern_edit done = *edit;
+	done.count = 0;
+	switch (edit->kind) {
+	case POSTERN_CHANGE_PAUSE:
+	case POSTERN_CHANGE_RESUME: r = edit_handler(self, &done, error); break;
+	case POSTERN_CHANGE_CLOSE:
+	case POSTERN_CHANGE_OPEN: r = edit_channel(self, &done, error); break;
+	default: r = edit_deliveries(self, &done, &done.count, error); break;
+	}
 	postern__sqlite_gate_leave(self);
 	if (r == POSTERN_OK) {
-		edit->count = count;
+		*edit = done;
 	}
 	return r;
 }

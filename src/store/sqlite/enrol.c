@@ -86,8 +86,13 @@ static int new_key_resolve(struct sqlite_store *self,
 static int owner_update(struct sqlite_store *self, int64_t from, int64_t to,
 		struct postern_error *error) {
 	static const char *const statements[] = {
-		"UPDATE postern_handler SET paused = 1 WHERE id = ?2 AND"
-		" (SELECT paused FROM postern_handler WHERE id = ?1)",
+		/* The one that lasts longer, as postern__halt_outlasts() says. */
+		"UPDATE postern_handler AS o SET (paused, paused_at, paused_until,"
+		" pause_reason, pause_by) = (f.paused, f.paused_at, f.paused_until,"
+		" f.pause_reason, f.pause_by) FROM postern_handler f"
+		" WHERE o.id = ?2 AND f.id = ?1 AND f.paused AND (NOT o.paused"
+		" OR o.paused_until <> 0 AND (f.paused_until = 0"
+		" OR f.paused_until > o.paused_until))",
 		"UPDATE postern_handler SET owner = ?2 WHERE owner = ?1",
 	};
 	int r = POSTERN_OK;

@@ -192,6 +192,7 @@ static const struct postern_store_ops sqlite_ops = {
 	.orphans = postern__sqlite_orphans,
 	.unpark = postern__sqlite_unpark,
 	.read_pauses = postern__sqlite_read_pauses,
+	.read_closed = postern__sqlite_read_closed,
 	.edit = postern__sqlite_edit,
 	.list = postern__sqlite_list,
 	.get = postern__sqlite_get,

@@ -47,7 +47,8 @@ const char postern__sqlite_schema[] =
 "	value\n"
 ") WITHOUT ROWID;\n"
 "\n"
-"-- Channels, with counts since the file was created (parked: now).\n"
+"-- Channels, with counts since the file was created (parked: now). closed: by\n"
+"-- an operator; no message is accepted.\n"
 "CREATE TABLE postern_channel (\n"
 "	id INTEGER PRIMARY KEY,\n"
 "	name TEXT NOT NULL UNIQUE,\n"
@@ -55,11 +56,16 @@ const char postern__sqlite_schema[] =
 "	duplicates INTEGER NOT NULL DEFAULT 0,\n"
 "	conflicts INTEGER NOT NULL DEFAULT 0,\n"
 "	dropped INTEGER NOT NULL DEFAULT 0,\n"
-"	parked INTEGER NOT NULL DEFAULT 0\n"
+"	parked INTEGER NOT NULL DEFAULT 0,\n"
+"	closed INTEGER NOT NULL DEFAULT 0,\n"
+"	closed_at INTEGER NOT NULL DEFAULT 0,\n"
+"	closed_reason TEXT,\n"
+"	closed_by TEXT\n"
 ");\n"
 "\n"
 "-- Handlers. owner: itself, or the handler this one is an alias of. key: the\n"
-"-- key of the last enrolment. The counts are of deliveries now, except done and\n"
+"-- key of the last enrolment. paused_until: 0 if the pause has no end; once it\n"
+"-- is past, the handler is not paused any more. The counts are of deliveries now, except done and\n"
 "-- discarded, which are since the file was created.\n"
 "CREATE TABLE postern_handler (\n"
 "	id INTEGER PRIMARY KEY,\n"
@@ -73,7 +79,11 @@ const char postern__sqlite_schema[] =
 "	leased INTEGER NOT NULL DEFAULT 0,\n"
 "	poisoned INTEGER NOT NULL DEFAULT 0,\n"
 "	done INTEGER NOT NULL DEFAULT 0,\n"
-"	discarded INTEGER NOT NULL DEFAULT 0\n"
+"	discarded INTEGER NOT NULL DEFAULT 0,\n"
+"	paused_at INTEGER NOT NULL DEFAULT 0,\n"
+"	paused_until INTEGER NOT NULL DEFAULT 0,\n"
+"	pause_reason TEXT,\n"
+"	pause_by TEXT\n"
 ");\n"
 "\n"
 "-- Every key a handler ever had.\n"
@@ -247,7 +257,18 @@ static const char *const migrations[] = {
 	"	WHERE m.seq = postern_seen.seq), 0);",
 	"ALTER TABLE postern_seen ADD COLUMN scope INTEGER NOT NULL DEFAULT 0;",
 	/* Version 4: operators say why, names of channels, runs, error groups. */
-	"",
+	"ALTER TABLE postern_handler"
+	" ADD COLUMN paused_at INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE postern_handler"
+	" ADD COLUMN paused_until INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE postern_handler ADD COLUMN pause_reason TEXT;"
+	"ALTER TABLE postern_handler ADD COLUMN pause_by TEXT;"
+	"ALTER TABLE postern_channel"
+	" ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE postern_channel"
+	" ADD COLUMN closed_at INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE postern_channel ADD COLUMN closed_reason TEXT;"
+	"ALTER TABLE postern_channel ADD COLUMN closed_by TEXT;",
 };
 
 /* 0: the file has no tables of Postern. */

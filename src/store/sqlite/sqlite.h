@@ -134,7 +134,8 @@ struct sqlite_counts {
 struct sqlite_handler {
 	int64_t owner;   /* its own id, or that of the handler it is an alias of */
 	int64_t next_id; /* the owner's next id, the owner's own first; 0: last */
-	bool paused;     /* read only from the owner */
+	/* Read only from the owner; without texts. */
+	struct postern_halt pause;
 	bool in_process;
 	uint32_t max_crashes;
 	struct sqlite_counts counts;  /* in committed transactions */
@@ -151,6 +152,7 @@ struct sqlite_channel_counts {
 
 struct sqlite_channel {
 	char *name;
+	bool closed;
 	struct sqlite_channel_counts changes;
 };
 
@@ -580,8 +582,16 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 		struct postern_memory *memory, struct postern_orphan **orphans_out,
 		size_t *count_out, struct postern_error *error);
 int postern__sqlite_read_pauses(struct postern_store *store,
-		const int64_t *handlers, size_t count, bool *paused_out,
+		const int64_t *handlers, size_t count, struct postern_memory *memory,
+		struct postern_halt *out, struct postern_error *error);
+int postern__sqlite_read_closed(struct postern_store *store, int64_t channel,
+		struct postern_memory *memory, struct postern_halt *out,
 		struct postern_error *error);
+/* The halt in a row of a handler or a channel, from this column on: whether,
+   since when, until when (0: no end), reason, author. Texts are valid until the
+   next row. */
+void postern__sqlite_halt(const struct sqlite_query *query, int column,
+		struct postern_halt *out);
 int postern__sqlite_unpark(struct postern_store *store, postern_router *router,
 		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
 		struct postern_error *error);

@@ -6,6 +6,7 @@
  * delivery is searched for.
  */
 
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 /* Up to this many pending deliveries of a handler are all read, through the
@@ -39,7 +40,8 @@ static int read_channels(struct sqlite_store *self,
 	bool ok = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->reader,
-			"SELECT name, accepted, duplicates, conflicts, dropped, parked"
+			"SELECT name, accepted, duplicates, conflicts, dropped, parked,"
+			" closed, closed_at, 0, closed_reason, closed_by"
 			" FROM postern_channel ORDER BY id");
 	while (ok && count < room && postern__sqlite_row(&query)) {
 		struct postern_channel_stats *channel = &stats[count++];
@@ -49,6 +51,9 @@ static int read_channels(struct sqlite_store *self,
 		channel->conflicts = (uint64_t)postern__sqlite_int(&query, 3);
 		channel->dropped = (uint64_t)postern__sqlite_int(&query, 4);
 		channel->parked = (uint64_t)postern__sqlite_int(&query, 5);
+		struct postern_halt closed;
+		postern__sqlite_halt(&query, 6, &closed);
+		ok = ok && postern__closed_stats(&closed, memory, channel);
 	}
 	out->channels = stats;
 	out->channel_count = count;
@@ -102,8 +107,9 @@ static int read_handlers(struct sqlite_store *self,
 	bool ok = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->reader,
-			"SELECT h.id, h.key, h.paused, sum(a.pending), sum(a.retrying),"
-			" sum(a.leased), sum(a.poisoned), sum(a.done), sum(a.discarded)"
+			"SELECT h.id, h.key, sum(a.pending), sum(a.retrying),"
+			" sum(a.leased), sum(a.poisoned), sum(a.done), sum(a.discarded),"
+			" h.paused, h.paused_at, h.paused_until, h.pause_reason, h.pause_by"
 			" FROM postern_handler a JOIN postern_handler h ON h.id = a.owner"
 			" GROUP BY h.id ORDER BY h.id");
 	while (r == POSTERN_OK && ok && count < room &&
@@ -111,13 +117,16 @@ static int read_handlers(struct sqlite_store *self,
 		struct postern_handler_stats *handler = &stats[count++];
 		handler->channel = "";
 		ok = postern__sqlite_text(query.statement, 1, memory, &handler->key);
-		handler->paused = postern__sqlite_int(&query, 2) != 0;
-		handler->pending = (uint64_t)postern__sqlite_int(&query, 3);
-		handler->retrying = (uint64_t)postern__sqlite_int(&query, 4);
-		handler->leased = (uint64_t)postern__sqlite_int(&query, 5);
-		handler->poisoned = (uint64_t)postern__sqlite_int(&query, 6);
-		handler->done = (uint64_t)postern__sqlite_int(&query, 7);
-		handler->discarded = (uint64_t)postern__sqlite_int(&query, 8);
+		struct postern_halt pause;
+		postern__sqlite_halt(&query, 8, &pause);
+		ok = ok && postern__pause_stats(&pause, postern__sqlite_now(self),
+						   memory, handler);
+		handler->pending = (uint64_t)postern__sqlite_int(&query, 2);
+		handler->retrying = (uint64_t)postern__sqlite_int(&query, 3);
+		handler->leased = (uint64_t)postern__sqlite_int(&query, 4);
+		handler->poisoned = (uint64_t)postern__sqlite_int(&query, 5);
+		handler->done = (uint64_t)postern__sqlite_int(&query, 6);
+		handler->discarded = (uint64_t)postern__sqlite_int(&query, 7);
 		if (handler->pending > 0) {
 			r = read_oldest(self, postern__sqlite_int(&query, 0), handler,
 					error);

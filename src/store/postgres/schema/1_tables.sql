@@ -19,12 +19,19 @@ CREATE FUNCTION @now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
 -- its messages before it writes them.
 CREATE SEQUENCE @message_seq INCREMENT BY 1000 MINVALUE 1 START 1;
 
--- max_size: the limit of a body, in bytes.
+-- max_size: the limit of a body, in bytes. closed: by an operator; no message
+-- is accepted.
 CREATE TABLE @channel (
 	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	name text NOT NULL UNIQUE,
-	max_size bigint NOT NULL
+	max_size bigint NOT NULL,
+	closed boolean NOT NULL DEFAULT false,
+	closed_at bigint NOT NULL DEFAULT 0,
+	closed_reason text,
+	closed_by text
 );
+-- Channels that an accept must be checked against: rarely any.
+CREATE INDEX channel_closed ON @channel (id) WHERE closed;
 
 -- Counters of a channel. Rows are appended, so that nodes do not wait for each
 -- other, and now and then replaced by their sum.
@@ -37,14 +44,19 @@ CREATE TABLE @channel_tally (
 );
 
 -- owner: itself, or the handler this one is an alias of. key: the one of its
--- last enrolment.
+-- last enrolment. paused_until: 0 if the pause has no end; once it is past, the
+-- handler is not paused any more.
 CREATE TABLE @handler (
 	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	owner integer NOT NULL,
 	key text NOT NULL,
 	paused boolean NOT NULL DEFAULT false,
 	in_process boolean NOT NULL DEFAULT false,
-	max_crashes integer NOT NULL DEFAULT 0
+	max_crashes integer NOT NULL DEFAULT 0,
+	paused_at bigint NOT NULL DEFAULT 0,
+	paused_until bigint NOT NULL DEFAULT 0,
+	pause_reason text,
+	pause_by text
 );
 CREATE INDEX handler_owner ON @handler (owner);
 -- Handlers that an accept must resolve first: rarely any.

@@ -469,14 +469,15 @@ END $$;
 -- Resolves routes some of whose handlers are aliases or paused: the ids under
 -- which deliveries are stored, 0 for a second route to the same handler, and
 -- which are leased. Arrays as in apply_1.
-CREATE FUNCTION @resolve_routes_1(r_seq bigint[], r_handler integer[],
-	r_lease boolean[], OUT stored integer[], OUT leased boolean[])
+CREATE FUNCTION @resolve_routes_1(p_now bigint, r_seq bigint[],
+	r_handler integer[], r_lease boolean[], OUT stored integer[], OUT leased boolean[])
 	LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 BEGIN
 	SELECT array_agg(CASE WHEN r.n = r.first_n THEN r.owner ELSE 0 END
 			ORDER BY r.n), array_agg(r.lease AND NOT r.paused ORDER BY r.n)
 		INTO stored, leased
-		FROM (SELECT n, o.id AS owner, o.paused,
+		FROM (SELECT n, o.id AS owner, o.paused
+					AND (o.paused_until = 0 OR o.paused_until > p_now) AS paused,
 				coalesce(r_lease[n], r_lease[1]) AS lease,
 				min(n) OVER (PARTITION BY r_seq[n], o.id) AS first_n
 			FROM generate_series(1, cardinality(r_seq)) AS n
@@ -585,13 +586,16 @@ END $$;
 -- if all are. Exceptions, which always have all items: numbers, identities,
 -- digests, bodies and ids of messages, outcome and error.
 --
--- Which handlers are aliases, and which are paused, is read here, and does not
--- change before the commit: make_alias_1 waits for that.
+-- Which handlers are aliases, which are paused, and which channels are closed, is
+-- read here. No alias is made and no channel closed before the commit:
+-- await_batches_1 waits for that.
 --
 -- held: whether the node exists and holds the lock; if not, nothing is settled
 -- or leased. settled: positions of the settlements that took effect, NULL for
 -- all. stored, leased: as in resolve_routes_1, NULL if all routes are as they
--- were sent. suppressed: as in keep_keys_1, NULL if no route is. The rest as in
+-- were sent. suppressed: as in keep_keys_1, NULL if no route is. closed: the
+-- closed channels, if a message is for one of them; then nothing was accepted,
+-- and the caller applies the rest of the accepts by themselves. The rest as in
 -- meet_1.
 CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	p_lock text, p_lock_fence bigint, p_again boolean, p_lock_timeout text,
@@ -612,7 +616,8 @@ CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[], OUT opened_as integer[],
 	OUT stored integer[], OUT leased boolean[],
-	OUT suppressed integer[], OUT suppressed_by bigint[])
+	OUT suppressed integer[], OUT suppressed_by bigint[],
+	OUT closed integer[])
 	LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
 	v_count integer := cardinality(a_seq);
@@ -638,6 +643,7 @@ DECLARE
 	v_lease boolean[];
 	v_round bigint;
 	v_special integer[]; -- handlers that are aliases or paused
+	v_closed integer[];  -- channels
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
 	PERFORM pg_advisory_xact_lock_shared(-p_node);
@@ -665,11 +671,18 @@ BEGIN
 		RETURN;
 	END IF;
 	PERFORM pg_advisory_xact_lock_shared(hashtext('@handler'), 0);
-	SELECT array_agg(h.id) INTO v_special
-		FROM @handler h WHERE h.owner <> h.id OR h.paused;
+	SELECT array_agg(h.id),
+			(SELECT array_agg(c.id) FROM @channel c WHERE c.closed)
+		INTO v_special, v_closed
+		FROM @handler h WHERE h.owner <> h.id OR h.paused
+			AND (h.paused_until = 0 OR h.paused_until > apply_1.now);
+	IF v_closed && a_channel THEN
+		closed := v_closed;
+		RETURN;
+	END IF;
 	IF v_special && r_handler THEN
 		SELECT r.stored, r.leased INTO stored, leased
-			FROM @resolve_routes_1(r_seq, r_handler, r_lease) AS r;
+			FROM @resolve_routes_1(now, r_seq, r_handler, r_lease) AS r;
 		r_handler := stored;
 	END IF;
 
@@ -861,7 +874,9 @@ BEGIN
 			JOIN @handler h ON h.id = w.handler
 			JOIN @handler o ON o.id = h.owner
 			JOIN @handler k ON k.owner = o.id
-			WHERE NOT o.paused ORDER BY k.id, w.n) AS i;
+			WHERE NOT (o.paused
+				AND (o.paused_until = 0 OR o.paused_until > v_now))
+			ORDER BY k.id, w.n) AS i;
 
 	IF v_now < p_latest - 1000 THEN
 		UPDATE @open o SET due_at = v_now, since = v_now
@@ -1012,20 +1027,15 @@ BEGIN
 		pg_current_xact_id_if_assigned()::text::bigint, v_ids, v_reached;
 END $$;
 
--- Makes a handler, and all ids that it owns, an alias of another one; after all
--- running batches, which accept for two handlers. A pause of either one is a
--- pause of both.
-CREATE FUNCTION @make_alias_1(p_handler integer, p_owner integer)
-	RETURNS void LANGUAGE plpgsql AS $$
+-- Waits for all running batches; those that start later wait for the end of
+-- this transaction.
+CREATE FUNCTION @await_batches_1() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	-- Batches that start meanwhile queue behind this, so each wait is short.
 	FOR i IN 1 .. 50 LOOP
 		BEGIN
 			PERFORM set_config('lock_timeout', '200', true);
 			PERFORM pg_advisory_xact_lock(hashtext('@handler'), 0);
-			UPDATE @handler SET paused = true WHERE id = p_owner
-				AND (SELECT h.paused FROM @handler h WHERE h.id = p_handler);
-			UPDATE @handler SET owner = p_owner WHERE owner = p_handler;
 			RETURN;
 		EXCEPTION WHEN lock_not_available THEN
 			PERFORM pg_sleep(0.1);
@@ -1033,6 +1043,40 @@ BEGIN
 	END LOOP;
 	RAISE 'other transactions have been accepting messages for 15 s; try again'
 		USING ERRCODE = 'lock_not_available';
+END $$;
+
+-- Makes a handler, and all ids that it owns, an alias of another one; after all
+-- running batches, which accept for two handlers. A pause of either one is a
+-- pause of both: the one that lasts longer remains, as
+-- postern__halt_outlasts() says.
+CREATE FUNCTION @make_alias_1(p_handler integer, p_owner integer)
+	RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM @await_batches_1();
+	UPDATE @handler o SET paused = true, paused_at = f.paused_at,
+			paused_until = f.paused_until, pause_reason = f.pause_reason,
+			pause_by = f.pause_by
+		FROM @handler f
+		WHERE o.id = p_owner AND f.id = p_handler AND f.paused
+			AND (NOT o.paused OR o.paused_until <> 0
+				AND (f.paused_until = 0 OR f.paused_until > o.paused_until));
+	UPDATE @handler SET owner = p_owner WHERE owner = p_handler;
+END $$;
+
+-- Closes or opens the intake of a channel. A channel that is closed when this
+-- has returned gets no message of a batch that began before. Nodes are
+-- notified: when the channel opens they collect what was staged.
+CREATE FUNCTION @close_channel_1(p_channel integer, p_closed boolean,
+	p_at bigint, p_until bigint, p_reason text, p_by text)
+	RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE @channel SET closed = p_closed, closed_at = p_at,
+		closed_reason = p_reason, closed_by = p_by WHERE id = p_channel;
+	IF p_closed THEN
+		PERFORM @await_batches_1();
+	ELSE
+		PERFORM pg_notify(@bell_1(), '');
+	END IF;
 END $$;
 
 -- Finds the handler of a key, or makes it; see the contract of enrolment for

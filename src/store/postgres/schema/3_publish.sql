@@ -169,7 +169,8 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
--- Locks and returns staged messages of these channels, at most p_max and none
+-- Locks and returns staged messages of those of these channels that are not
+-- closed, at most p_max and none
 -- after the body that exceeds p_bytes, in the order they were staged.
 CREATE FUNCTION @take_staged_1(p_node bigint, p_channels integer[],
 	p_max integer, p_bytes bigint)
@@ -185,6 +186,8 @@ BEGIN
 		WITH taken AS MATERIALIZED (
 			SELECT s.ctid AS place, s.* FROM @staged s
 			WHERE s.channel = ANY (p_channels) AND s.refused IS NULL
+				AND s.channel NOT IN (
+					SELECT c.id FROM @channel c WHERE c.closed)
 			LIMIT p_max FOR UPDATE SKIP LOCKED
 		)
 		SELECT t.place, t.channel, t.id, coalesce(t.source, c.name), t.type,

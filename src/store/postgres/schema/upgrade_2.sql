@@ -8,3 +8,16 @@ CREATE TABLE IF NOT EXISTS @rate (
 	slot bigint NOT NULL,
 	counts integer[] NOT NULL
 );
+
+-- Pauses with a reason and an end, closed channels.
+ALTER TABLE @channel
+	ADD COLUMN closed boolean NOT NULL DEFAULT false,
+	ADD COLUMN closed_at bigint NOT NULL DEFAULT 0,
+	ADD COLUMN closed_reason text,
+	ADD COLUMN closed_by text;
+CREATE INDEX channel_closed ON @channel (id) WHERE closed;
+ALTER TABLE @handler
+	ADD COLUMN paused_at bigint NOT NULL DEFAULT 0,
+	ADD COLUMN paused_until bigint NOT NULL DEFAULT 0,
+	ADD COLUMN pause_reason text,
+	ADD COLUMN pause_by text;
