@@ -31,7 +31,8 @@ extern "C" {
 	X(TIMEOUT,     -8, true,  "deadline exceeded")                \
 	X(CORRUPT,     -9, false, "stored data failed validation")    \
 	X(UNSUPPORTED, -10, false, "not implemented by this backend") \
-	X(CONFLICT,    -11, false, "same identity, other body")
+	X(CONFLICT,    -11, false, "same identity, other body")       \
+	X(FAILED,      -12, true,  "the function failed")
 /* clang-format on */
 
 enum postern_code {

@@ -9,6 +9,7 @@
 #include <postern/change.h>
 #include <postern/error.h>
 #include <postern/event.h>
+#include <postern/guard.h>
 #include <postern/handler.h>
 #include <postern/health.h>
 #include <postern/inspect.h>

@@ -216,6 +216,7 @@ static int memory_clean(struct postern_store *store,
 static void memory_destroy(struct postern_store *store) {
 	assert(store->ops == &memory_ops);
 	struct memory_store *self = container_of(store, struct memory_store, base);
+	postern__mem_markers_finish(&self->markers);
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
 	postern__mem_locks_finish(self);
@@ -269,6 +270,13 @@ int postern__memory_open(size_t bytes_max,
 		key[i] = options->random->next(options->random->context);
 	}
 	memcpy(self->hash_key, key, sizeof key);
+	if (postern__mem_markers_init(&self->markers, options->clock,
+				self->hash_key) != POSTERN_OK) {
+		(void)pthread_mutex_destroy(&self->mutex);
+		free(self);
+		return postern__fail(error, POSTERN_E_NOMEM, "cannot create a mutex");
+	}
+	self->base.markers = &self->markers.base;
 	postern__list_init(&self->leased);
 	postern__list_init(&self->parked);
 	postern__list_init(&self->suspects);

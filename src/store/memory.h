@@ -32,6 +32,7 @@
 
 #include "base/list.h"
 #include "core/identity.h"
+#include "store/memory_marker.h"
 
 struct postern_clock;
 
@@ -168,6 +169,7 @@ struct memory_lock {
 
 struct memory_store {
 	struct postern_store base;
+	struct memory_markers markers;
 	pthread_mutex_t mutex;
 	const struct postern_clock *clock;
 	int64_t now_max_ms; /* the latest time that the clock has shown */

@@ -38,6 +38,7 @@ PLANTED = """
 struct postern_box_options { size_t size; int first; int second; };
 struct postern_receipt { long seq; int code; };
 struct postern_row { long seq; unsigned long reserved[4]; };
+struct postern_delivery_detail { struct postern_row row; long count; };
 int postern_box_open(const struct postern_box_options *options);
 int postern_box_open(const struct postern_box_options *options) {
 	return options->second;
@@ -45,6 +46,10 @@ int postern_box_open(const struct postern_box_options *options) {
 long postern_box_accept(struct postern_receipt *receipt);
 long postern_box_accept(struct postern_receipt *receipt) {
 	return receipt->seq;
+}
+long postern_detail_get(struct postern_delivery_detail *detail);
+long postern_detail_get(struct postern_delivery_detail *detail) {
+	return detail->count;
 }
 long postern_listing_get(struct postern_row *row);
 long postern_listing_get(struct postern_row *row) {
@@ -58,6 +63,8 @@ CHANGES = [
      "int second; };", "int second; int third; };", True),
     ("a member in the place of reserved is allowed",
      "unsigned long reserved[4];", "long more; unsigned long reserved[3];", True),
+    ("a longer row inside another struct is found",
+     "unsigned long reserved[4];", "unsigned long reserved[4]; long more;", False),
     ("a new function is allowed",
      "long postern_box_accept(struct postern_receipt *receipt);",
      "long postern_box_accept(struct postern_receipt *receipt);\n"
@@ -112,8 +119,12 @@ def is_growth(name, lines):
     if name[len("postern_"):] in SIZED:
         at_end = size and all(int(at) >= int(size.group(1)) for at in offsets)
         return bool(at_end and offsets and not changed)
-    # The place of `reserved`: the struct has the same size.
-    return not size and all("reserved" in member for member in changed)
+    # The place of `reserved`: the struct has the same size. A struct that is a
+    # member is reported by itself, too.
+    nested = r"type 'struct postern_\w+' of "
+    return not size and all(
+        "reserved" in member or re.match(nested, member) for member in changed
+    )
 
 
 def problems_of(report, structs, functions):

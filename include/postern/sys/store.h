@@ -41,6 +41,7 @@
 #include <postern/handler.h>
 #include <postern/inspect.h>
 #include <postern/message.h>
+#include <postern/sys/marker.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -289,7 +290,7 @@ struct postern_claims {
 };
 
 /*
- * A delivery to run inside the store's transaction.
+ * A delivery, or a marker, to run inside the store's transaction.
  *
  * The store first checks the fence in the transaction (if it is lost, code is
  * POSTERN_E_STALE and the unit is not run), then calls run(). For POSTERN_DONE
@@ -303,6 +304,14 @@ struct postern_claims {
  * the unit wrote, and would fail so for every message, the store sets the
  * unit's outcome to POSTERN_HOLD.
  *
+ * With a mark the unit is no delivery, and the only unit: seq, handler, fence,
+ * node and lock are not used but for the fence, which the caller chooses at
+ * random. The marker is done from the beginning of the transaction; if it was
+ * done before, code is POSTERN_E_DUPLICATE, and if it is running, or another
+ * transaction with it does not end within wait_ms, POSTERN_E_BUSY: run() is not
+ * called then. It is called at most once: if the transaction collided with
+ * another one, code is POSTERN_E_BUSY, too, or the call fails.
+ *
  * A store may call run() more than once: again if the transaction failed and
  * the unit did not cause that, and once before with the statements sent ahead,
  * see postern_handler_ops.
@@ -314,6 +323,8 @@ struct postern_unit {
 	uint32_t failures;
 	bool sends_ahead; /* run() supports a connection in pipeline mode */
 	size_t body_len;
+	const struct postern_mark *mark; /* NULL: a delivery */
+	int64_t wait_ms;
 	void *context;
 	void (*run)(void *context, void *transaction, uint64_t epoch,
 			struct postern_outcome *outcome);
@@ -743,6 +754,8 @@ struct postern_store {
 	const struct postern_store_ops *ops;
 	/* How many transact() may run at the same time; 0: one. */
 	unsigned transactions;
+	/* Its markers, which it destroys; NULL: it keeps none. */
+	struct postern_markers *markers;
 	/* Where the store reports events, with postern_store_report(): first what
 	   the options name, then the box that uses the store, which sets both
 	   members before its first call. */

@@ -96,6 +96,7 @@ static int create_unconnected(const char *rest,
 		return postern__pg_no_memory(error);
 	}
 	self->base.ops = &pg_ops;
+	postern__pg_markers_init(self);
 	self->clock = postern_clock_system();
 	self->random = options->random;
 	if (options->clock != postern_clock_system()) {

@@ -384,6 +384,7 @@ struct pg_sightings {
 
 struct pg_store {
 	struct postern_store base;
+	struct postern_markers markers;
 	const struct postern_clock
 			*clock; /* for timeouts, never for the store's times */
 	const struct postern_random *random;
@@ -794,5 +795,12 @@ int postern__pg_collect(struct postern_store *store,
 		struct postern_error *error);
 int postern__pg_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error);
+
+/* marker.c: markers. */
+
+void postern__pg_markers_init(struct pg_store *self);
+/* The marker as two parameters: an array of handlers' hashes, and one of keys.
+ */
+void postern__pg_mark(struct pg_query *query, const struct postern_mark *mark);
 
 #endif

@@ -89,11 +89,16 @@ static int begin_units(struct transaction *work, struct postern_error *error) {
 	}
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	postern__pg_node(&query, work->node);
-	postern__pg_lock_of(&query, work->lock);
-	postern__pg_int8(&query, work->pledge);
-	r = postern__pg_run(&query, "SELECT * FROM @begin_units_1($1, $2, $3, $4)",
-			error);
+	if (work->units->mark) {
+		postern__pg_int8(&query, work->pledge);
+		r = postern__pg_run(&query, "SELECT true, @begin_marked_1($1)", error);
+	} else {
+		postern__pg_node(&query, work->node);
+		postern__pg_lock_of(&query, work->lock);
+		postern__pg_int8(&query, work->pledge);
+		r = postern__pg_run(&query,
+				"SELECT * FROM @begin_units_1($1, $2, $3, $4)", error);
+	}
 	if (r == POSTERN_OK) {
 		work->held = postern__pg_get(&query, 0, 0) != 0;
 		work->xid = postern__pg_get(&query, 0, 1);
@@ -102,13 +107,40 @@ static int begin_units(struct transaction *work, struct postern_error *error) {
 	return r;
 }
 
+/* Set the savepoint and take the marker. *starts_out is 0, and the unit has its
+   code, if it was not unknown. */
+static int start_marked(struct transaction *work, struct postern_unit *unit,
+		const char *const before[], int64_t *starts_out,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, work->connection);
+	postern__pg_now(&query);
+	postern__pg_int8(&query, unit->wait_ms);
+	postern__pg_mark(&query, unit->mark);
+	postern__pg_int8(&query, (int64_t)unit->fence);
+	int r = postern__pg_run_between(&query, before,
+			"SELECT @mark_take_1($1, $2, $3, $4, $5)", nothing, error);
+	if (r == POSTERN_OK) {
+		int64_t state = postern__pg_get(&query, 0, 0);
+		*starts_out = state == POSTERN_MARK_UNKNOWN;
+		unit->code = state == POSTERN_MARK_UNKNOWN ? POSTERN_OK
+					 : state == POSTERN_MARK_DONE  ? POSTERN_E_DUPLICATE
+												   : POSTERN_E_BUSY;
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 /* Set the savepoint and remove the delivery from the open ones. *starts_out is
    0 if the lease is lost. */
-static int start_unit(struct transaction *work, const struct postern_unit *unit,
+static int start_unit(struct transaction *work, struct postern_unit *unit,
 		int64_t *starts_out, struct postern_error *error) {
 	char mark[80];
 	(void)snprintf(mark, sizeof mark, "SAVEPOINT %s", work->savepoint);
 	const char *const before[] = { mark, NULL };
+	if (unit->mark) {
+		return start_marked(work, unit, before, starts_out, error);
+	}
 	struct pg_query query;
 	postern__pg_query(&query, work->connection);
 	postern__pg_node(&query, work->node);
@@ -124,6 +156,20 @@ static int start_unit(struct transaction *work, const struct postern_unit *unit,
 	return r;
 }
 
+static int complete_marked(struct transaction *work,
+		const struct postern_unit *unit, const char *const after[],
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, work->connection);
+	postern__pg_int8(&query, work->xid);
+	postern__pg_mark(&query, unit->mark);
+	postern__pg_int8(&query, (int64_t)unit->fence);
+	int r = postern__pg_run_between(&query, reset_all,
+			"SELECT @mark_end_1($1, $2, $3, $4)", after, error);
+	postern__pg_end(&query);
+	return r;
+}
+
 /* Reset the session, record the completion, and release the savepoint. */
 static int complete_unit(struct transaction *work,
 		const struct postern_unit *unit, int64_t starts,
@@ -133,6 +179,9 @@ static int complete_unit(struct transaction *work,
 	/* A statement of its own, so that a pooler that tracks prepared statements
 	   sees it. */
 	const char *const after[] = { FORGET_STATEMENTS, release, NULL };
+	if (unit->mark) {
+		return complete_marked(work, unit, after, error);
+	}
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct pg_query query;
@@ -413,7 +462,7 @@ static int run_under_savepoint(struct transaction *work,
 		return r;
 	}
 	if (starts == 0) {
-		unit->code = POSTERN_E_STALE;
+		unit->code = unit->mark ? unit->code : POSTERN_E_STALE;
 		return roll_back_unit(work, error);
 	}
 	postern__point("postgres-unit.before");
@@ -440,7 +489,8 @@ static int run_unit_retrying(struct transaction *work,
 		struct postern_unit *unit, struct postern_error *error) {
 	bool collided = true;
 	int r = POSTERN_OK;
-	for (int i = 0; r == POSTERN_OK && collided && i < COLLISIONS_MAX; i++) {
+	int tries = unit->mark ? 1 : COLLISIONS_MAX;
+	for (int i = 0; r == POSTERN_OK && collided && i < tries; i++) {
 		unit->code = POSTERN_OK;
 		r = run_under_savepoint(work, unit, &collided, error);
 		if (r == POSTERN_OK && collided && work->completed > 0) {
@@ -453,8 +503,29 @@ static int run_unit_retrying(struct transaction *work,
 	return r;
 }
 
-/* Returns POSTERN_OK if any unit is in the ledger under its fence: all are, or
-   none. Else POSTERN_E_STALE. */
+static int find_ended(struct pg_query *query, const struct postern_unit *unit,
+		struct postern_error *error) {
+	postern__pg_int8(query, unit->seq);
+	postern__pg_int4(query, unit->handler);
+	postern__pg_int8(query, (int64_t)unit->fence);
+	return postern__pg_run(query,
+			"SELECT 1 FROM @ledger"
+			" WHERE seq = $1 AND handler = $2 AND fence = $3",
+			error);
+}
+
+static int find_marked(struct pg_query *query, const struct postern_unit *unit,
+		struct postern_error *error) {
+	postern__pg_mark(query, unit->mark);
+	postern__pg_int8(query, (int64_t)unit->fence);
+	return postern__pg_run(query,
+			"SELECT 1 FROM @mark_read_1(NULL, $1, $2, $3)"
+			" WHERE before = 2 AND mine AND present > 0",
+			error);
+}
+
+/* Returns POSTERN_OK if any unit is in the ledger under its fence, or its
+   marker is done under it: all are, or none. Else POSTERN_E_STALE. */
 int postern__pg_confirm_units(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	const struct pg_units *work = context;
@@ -468,13 +539,8 @@ int postern__pg_confirm_units(struct pg_connection *connection, void *context,
 		}
 		struct pg_query query;
 		postern__pg_query(&query, connection);
-		postern__pg_int8(&query, unit->seq);
-		postern__pg_int4(&query, unit->handler);
-		postern__pg_int8(&query, (int64_t)unit->fence);
-		r = postern__pg_run(&query,
-				"SELECT 1 FROM @ledger"
-				" WHERE seq = $1 AND handler = $2 AND fence = $3",
-				error);
+		r = unit->mark ? find_marked(&query, unit, error)
+					   : find_ended(&query, unit, error);
 		found = r == POSTERN_OK && postern__pg_rows(&query) > 0;
 		postern__pg_end(&query);
 	}

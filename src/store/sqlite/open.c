@@ -135,6 +135,7 @@ static int sqlite_open(const char *rest,
 		return postern__sqlite_no_memory(error);
 	}
 	self->base.ops = &sqlite_ops;
+	postern__sqlite_markers_init(self);
 	self->base.listener = options->listener;
 	self->base.listener_context = options->listener_context;
 	self->file.lock_fd = -1;

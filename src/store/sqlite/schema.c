@@ -225,6 +225,15 @@ const char postern__sqlite_schema[] =
 "	PRIMARY KEY (seq, number)\n"
 ") WITHOUT ROWID;\n"
 "\n"
+"-- What handlers have done, by a hash of handler and key: src/store/marker.h.\n"
+"-- lease_until: 0 if it is done, else until when it is running under the fence.\n"
+"CREATE TABLE postern_marker (\n"
+"	key BLOB PRIMARY KEY,\n"
+"	fence INTEGER NOT NULL,\n"
+"	lease_until INTEGER NOT NULL,\n"
+"	at INTEGER NOT NULL\n"
+") WITHOUT ROWID;\n"
+"\n"
 "INSERT INTO postern_meta (name, value) VALUES ('schema', 4);\n"
 "INSERT INTO postern_meta (name, value) VALUES ('last_seq', 0);\n";
 /* clang-format on */
@@ -268,7 +277,13 @@ static const char *const migrations[] = {
 	"ALTER TABLE postern_channel"
 	" ADD COLUMN closed_at INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE postern_channel ADD COLUMN closed_reason TEXT;"
-	"ALTER TABLE postern_channel ADD COLUMN closed_by TEXT;",
+	"ALTER TABLE postern_channel ADD COLUMN closed_by TEXT;"
+	"CREATE TABLE postern_marker ("
+	"	key BLOB PRIMARY KEY,"
+	"	fence INTEGER NOT NULL,"
+	"	lease_until INTEGER NOT NULL,"
+	"	at INTEGER NOT NULL"
+	") WITHOUT ROWID;",
 };
 
 /* 0: the file has no tables of Postern. */

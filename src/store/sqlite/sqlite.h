@@ -214,6 +214,7 @@ struct sqlite_arrival;
 
 struct sqlite_store {
 	struct postern_store base;
+	struct postern_markers markers;
 	struct sqlite_file file;
 	struct sqlite_watch watch;
 	const struct postern_clock *clock;
@@ -249,6 +250,18 @@ struct sqlite_store {
 	size_t arrival_cap;
 	struct postern__buf headers;
 };
+
+/* marker.c: markers. */
+
+void postern__sqlite_markers_init(struct sqlite_store *self);
+/* For the transaction that runs a unit with a mark: take the marker; *taken_out
+   is false, and the unit has its code, if it is not unknown. */
+int postern__sqlite_mark_take(struct sqlite_store *self,
+		struct postern_unit *unit, bool *taken_out,
+		struct postern_error *error);
+/* After the unit: refuses it if its marker is not there any more. */
+int postern__sqlite_mark_confirm(struct sqlite_store *self,
+		struct postern_unit *unit, struct postern_error *error);
 
 /* The store behind the common head. */
 struct sqlite_store *postern__sqlite_from_base(struct postern_store *store);

@@ -176,11 +176,31 @@ static int unit_write_completion(struct sqlite_store *self,
 			&settlement, postern__sqlite_now(self), error);
 }
 
+/* The same for a unit with a mark, whose marker completes it. */
+static int unit_run_marked(struct sqlite_store *self, struct postern_unit *unit,
+		struct postern_error *error) {
+	bool taken = false;
+	int r = postern__sqlite_mark_take(self, unit, &taken, error);
+	if (r != POSTERN_OK || !taken) {
+		return r;
+	}
+	postern__point("sqlite-unit.before");
+	r = unit_call_handler(self, unit, error);
+	postern__point("sqlite-unit.after");
+	return r == POSTERN_OK && !self->unit.rolled_back &&
+						   postern__unit_completes(unit)
+				   ? postern__sqlite_mark_confirm(self, unit, error)
+				   : r;
+}
+
 /* Runs one unit. If it does not complete, its writes are not rolled back
    yet. */
 static int unit_run_and_complete(struct sqlite_store *self, uint64_t node,
 		struct postern_unit *unit, struct postern_error *error) {
 	struct unit_lease lease = { 0 };
+	if (unit->mark) {
+		return unit_run_marked(self, unit, error);
+	}
 	int r = lease_check(self, node, unit, &lease, error);
 	if (r == POSTERN_OK && lease.starts == 0) {
 		unit->code = POSTERN_E_STALE;

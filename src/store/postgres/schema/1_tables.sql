@@ -260,6 +260,18 @@ CREATE TABLE @conflict (
 	PRIMARY KEY (seq, number)
 );
 
+-- What handlers have done, by hashes of the handler's key and of the key with it
+-- (src/store/marker.h). lease_until: 0 if it is done, else until when it is
+-- running under the fence; 1: nothing yet.
+CREATE TABLE @marker (
+	handler bigint NOT NULL,
+	key uuid NOT NULL,
+	fence bigint NOT NULL,
+	lease_until bigint NOT NULL,
+	at bigint NOT NULL,
+	PRIMARY KEY (handler, key)
+);
+
 -- A row exists while a transaction of handlers is running; it must be deleted
 -- before the transaction commits. So a COMMIT by a handler fails, and what it
 -- wrote is rolled back. SET CONSTRAINTS ALL IMMEDIATE, which a handler may

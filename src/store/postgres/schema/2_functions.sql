@@ -1837,3 +1837,189 @@ BEGIN
 			WHERE k.seq = u.seq AND k.handler = u.handler OFFSET 0) AS k
 		WHERE l.ctid = k.place;
 END $$;
+
+-- The state of a row of marker: 0 unknown, 1 running, 2 done. A lease has also
+-- ended if the clock was set back by more than it lasts.
+CREATE FUNCTION @mark_state_1(p_until bigint, p_at bigint, p_now bigint)
+	RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+	SELECT CASE WHEN p_until = 0 THEN 2
+		WHEN p_now < p_until AND p_now >= p_at - (p_until - p_at) THEN 1
+		ELSE 0 END
+$$;
+
+-- What all rows of a marker say together, and how many there are: before, how
+-- long a lease lasts, whether all have the fence, whether a lease has another.
+CREATE FUNCTION @mark_read_1(p_now bigint, p_handler bigint[], p_key uuid[],
+	p_fence bigint, OUT before integer, OUT remaining bigint, OUT mine boolean,
+	OUT rival boolean, OUT present bigint) LANGUAGE sql STABLE AS $$
+	SELECT coalesce(max(s.state), 0),
+		coalesce(max(s.lease_until - coalesce(p_now, @now_ms()))
+			FILTER (WHERE s.state = 1), 0),
+		coalesce(bool_and(s.fence = p_fence), true),
+		coalesce(bool_or(s.state = 1 AND s.fence <> p_fence), false),
+		count(*)
+	FROM (SELECT m.fence, m.lease_until,
+			@mark_state_1(m.lease_until, m.at, coalesce(p_now, @now_ms()))
+				AS state
+		FROM unnest(p_handler, p_key) AS k (handler, key)
+		JOIN @marker m ON m.handler = k.handler AND m.key = k.key
+		WHERE m.lease_until <> 1) AS s
+$$;
+
+CREATE FUNCTION @mark_write_1(p_handler bigint[], p_key uuid[], p_fence bigint,
+	p_until bigint, p_now bigint) RETURNS void LANGUAGE sql AS $$
+	INSERT INTO @marker (handler, key, fence, lease_until, at)
+		SELECT k.handler, k.key, p_fence, p_until, p_now
+		FROM unnest(p_handler, p_key) AS k (handler, key)
+		ON CONFLICT (handler, key) DO UPDATE SET fence = excluded.fence,
+			lease_until = excluded.lease_until, at = excluded.at
+$$;
+
+-- Locks the rows of a marker, which exist then, against other transactions. The
+-- keys are in ascending order, so that two transactions cannot deadlock. Waits
+-- at most p_wait ms for each.
+CREATE FUNCTION @mark_lock_1(p_handler bigint[], p_key uuid[], p_wait bigint)
+	RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_timeout text := current_setting('lock_timeout');
+BEGIN
+	-- 0 would be without end.
+	PERFORM set_config('lock_timeout', greatest(p_wait, 1)::text, true);
+	FOR i IN 1 .. cardinality(p_key) LOOP
+		INSERT INTO @marker (handler, key, fence, lease_until, at)
+			VALUES (p_handler[i], p_key[i], 0, 1, 1)
+			ON CONFLICT (handler, key) DO NOTHING;
+		IF NOT FOUND THEN
+			PERFORM 1 FROM @marker WHERE handler = p_handler[i]
+				AND key = p_key[i] FOR UPDATE;
+		END IF;
+	END LOOP;
+	PERFORM set_config('lock_timeout', v_timeout, true);
+END $$;
+
+-- Changes a marker: postern_mark_request, whose kinds are 0 begin, 1 extend,
+-- 2 finish, 3 release, 4 try, 5 record, 7 forget.
+CREATE FUNCTION @mark_change_1(p_now bigint, p_wait bigint, p_kind integer,
+	p_handler bigint[], p_key uuid[], p_fence bigint, p_lease bigint,
+	OUT before integer, OUT remaining bigint, OUT stale boolean)
+	LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	s record;
+BEGIN
+	stale := false;
+	s := @mark_read_1(v_now, p_handler, p_key, p_fence);
+	-- A copy of what is done, or is running, needs no lock.
+	IF p_kind IN (0, 4, 5) AND (s.before = 2 AND NOT s.mine
+			OR s.rival AND p_kind <> 5) THEN
+		before := s.before;
+		remaining := s.remaining;
+		RETURN;
+	END IF;
+	PERFORM @mark_lock_1(p_handler, p_key, p_wait);
+	v_now := coalesce(p_now, @now_ms());
+	s := @mark_read_1(v_now, p_handler, p_key, p_fence);
+	before := s.before;
+	remaining := s.remaining;
+	stale := p_kind IN (1, 2, 3) AND (s.present = 0 OR NOT s.mine
+		OR s.before = 2 AND p_kind <> 2 OR s.before <> 1 AND p_kind = 1);
+	-- Repeated, with the fence of the first time.
+	IF p_kind = 0 AND s.before = 1 AND NOT s.rival
+			OR p_kind IN (4, 5) AND s.before = 2 AND s.mine THEN
+		before := 0;
+		remaining := 0;
+	END IF;
+	IF p_kind = 0 AND before = 0 OR p_kind = 1 AND NOT stale THEN
+		PERFORM @mark_write_1(p_handler, p_key, p_fence, v_now + p_lease,
+			v_now);
+	ELSIF p_kind = 2 AND NOT stale AND before <> 2
+			OR p_kind IN (4, 5) AND s.before = 0
+			OR p_kind = 5 AND s.before = 1 THEN
+		PERFORM @mark_write_1(p_handler, p_key, p_fence, 0, v_now);
+	ELSIF p_kind = 7 OR p_kind = 3 AND NOT stale THEN
+		DELETE FROM @marker m USING unnest(p_handler, p_key)
+			AS k (handler, key)
+			WHERE m.handler = k.handler AND m.key = k.key;
+	ELSE
+		DELETE FROM @marker m USING unnest(p_handler, p_key)
+			AS k (handler, key)
+			WHERE m.handler = k.handler AND m.key = k.key
+			AND m.lease_until = 1;
+	END IF;
+END $$;
+
+-- Begins a transaction with a marker instead of deliveries, see begin_units_1.
+CREATE FUNCTION @begin_marked_1(p_pledge bigint, OUT xid bigint)
+	LANGUAGE plpgsql AS $$
+DECLARE
+	v_path text;
+BEGIN
+	INSERT INTO @pledge (id) VALUES (p_pledge);
+	v_path := @look_away_1();
+	xid := pg_current_xact_id()::text::bigint;
+END $$;
+
+-- Takes the marker inside the transaction that runs its function: done if it was
+-- unknown. Returns the state before.
+CREATE FUNCTION @mark_take_1(p_now bigint, p_wait bigint, p_handler bigint[],
+	p_key uuid[], p_fence bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint;
+	s record;
+BEGIN
+	s := @mark_read_1(p_now, p_handler, p_key, p_fence);
+	IF s.before > 0 THEN
+		RETURN s.before;
+	END IF;
+	PERFORM @mark_lock_1(p_handler, p_key, p_wait);
+	v_now := coalesce(p_now, @now_ms());
+	s := @mark_read_1(v_now, p_handler, p_key, p_fence);
+	IF s.before = 0 THEN
+		PERFORM @mark_write_1(p_handler, p_key, p_fence, 0, v_now);
+	END IF;
+	RETURN s.before;
+END $$;
+
+-- The end of a marked function: resets the session, see end_unit_1.
+CREATE FUNCTION @mark_end_1(p_xid bigint, p_handler bigint[], p_key uuid[],
+	p_fence bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	s record;
+BEGIN
+	PERFORM @forget_1();
+	IF pg_current_xact_id()::text::bigint <> p_xid THEN
+		RAISE 'handler ended the transaction itself'
+			USING ERRCODE = 'invalid_transaction_termination';
+	END IF;
+	s := @mark_read_1(NULL, p_handler, p_key, p_fence);
+	IF s.before <> 2 OR NOT s.mine OR s.present < cardinality(p_key) THEN
+		RAISE 'handler rolled back to before its delivery began'
+			USING ERRCODE = 'invalid_transaction_termination';
+	END IF;
+END $$;
+
+-- Removes what has been done for longer than p_older ms among the next p_max
+-- markers after the cursor. p_handler: NULL for all.
+CREATE FUNCTION @mark_expire_1(p_now bigint, p_older bigint, p_max integer,
+	p_only bigint, p_handler bigint, p_key uuid, OUT removed bigint,
+	OUT examined bigint, OUT last_handler bigint, OUT last_key uuid)
+	LANGUAGE plpgsql AS $$
+DECLARE
+	v_before bigint := coalesce(p_now, @now_ms()) - p_older;
+BEGIN
+	WITH piece AS (
+		SELECT handler, key, lease_until, at FROM @marker
+		WHERE (handler, key) > (p_handler, p_key)
+			AND (p_only IS NULL OR handler = p_only)
+		ORDER BY handler, key LIMIT p_max
+	), gone AS (
+		DELETE FROM @marker m USING piece p
+		WHERE m.handler = p.handler AND m.key = p.key AND m.lease_until = 0
+			AND m.at <= v_before
+		RETURNING 1
+	)
+	SELECT (SELECT count(*) FROM gone), count(*),
+			(array_agg(handler ORDER BY handler DESC, key DESC))[1],
+			(array_agg(key ORDER BY handler DESC, key DESC))[1]
+		INTO removed, examined, last_handler, last_key FROM piece;
+END $$;

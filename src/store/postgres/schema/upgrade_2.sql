@@ -21,3 +21,12 @@ ALTER TABLE @handler
 	ADD COLUMN paused_until bigint NOT NULL DEFAULT 0,
 	ADD COLUMN pause_reason text,
 	ADD COLUMN pause_by text;
+
+CREATE TABLE @marker (
+	handler bigint NOT NULL,
+	key uuid NOT NULL,
+	fence bigint NOT NULL,
+	lease_until bigint NOT NULL,
+	at bigint NOT NULL,
+	PRIMARY KEY (handler, key)
+);

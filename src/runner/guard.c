@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The guard: a function runs once for a handler and a key.
+ *
+ * A call first joins the table of what runs in this process. A copy waits
+ * there, without a connection, until the call that runs has ended: if that
+ * succeeded it is a duplicate, if not, one of the copies runs. So at most one
+ * call of a process asks the store about a key, and what happens between
+ * processes is left to the store: a transaction waits for another one's row, a
+ * lease for its end.
+ */
+
+#include "runner/guard.h"
+
+#include "base/fail.h"
+#include "base/sized.h"
+#include "base/wait.h"
+#include "core/box.h"
+
+#include <postern/sys/clock.h>
+#include <postern/sys/random.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WAIT_MS_DEFAULT ((int64_t)10000)
+#define LEASE_MS_DEFAULT ((int64_t)30000)
+/* Between two looks at a lease that another process has. */
+#define LOOK_MS_MIN ((int64_t)10)
+#define LOOK_MS_MAX ((int64_t)250)
+
+/* A key that a call of this process works on. Freed with the last call. */
+struct entry {
+	struct postern__list link; /* in its bucket, until it has ended */
+	const struct postern_mark *mark;
+	size_t refs;
+	bool ended;
+	bool done;
+	pthread_cond_t wake;
+};
+
+/* One call of postern_guard_run(). */
+struct call {
+	struct postern_guard *guard;
+	const struct postern_guarded *guarded;
+	struct postern__mark_names names;
+	struct postern_guard_call public;
+	postern_guard_function *function;
+	void *context;
+	struct postern_outcome outcome;
+	bool called;
+	int64_t until_ms; /* monotonic: the end of waiting for a copy */
+};
+
+static struct postern__list *bucket_of(struct postern_guard *guard,
+		const struct postern_mark *mark) {
+	uint64_t hash =
+			postern__siphash_of(guard->secret, mark->value, mark->value_len);
+	return &guard->buckets[hash % POSTERN__GUARD_BUCKET_COUNT];
+}
+
+static bool is_same(const struct postern_mark *a,
+		const struct postern_mark *b) {
+	return a->value_len == b->value_len &&
+		   memcmp(a->value, b->value, a->value_len) == 0 &&
+		   strcmp(a->handlers[0], b->handlers[0]) == 0;
+}
+
+/* With the mutex. */
+static struct entry *find_entry(struct postern_guard *guard,
+		const struct postern_mark *mark) {
+	postern__list_each(link, bucket_of(guard, mark)) {
+		struct entry *entry = container_of(link, struct entry, link);
+		if (is_same(entry->mark, mark)) {
+			return entry;
+		}
+	}
+	return NULL;
+}
+
+/* With the mutex. */
+static void release_entry(struct entry *entry) {
+	if (--entry->refs == 0) {
+		(void)pthread_cond_destroy(&entry->wake);
+		free(entry);
+	}
+}
+
+/* With the mutex: wait until the call that runs has ended. */
+static int wait_for_copy(struct call *call, struct entry *entry,
+		struct postern_error *error) {
+	struct postern_guard *guard = call->guard;
+	entry->refs++;
+	int64_t left = call->until_ms - postern__guard_now_ms(guard);
+	while (!entry->ended && left > 0) {
+		postern__wait(&entry->wake, &guard->mutex, left);
+		left = call->until_ms - postern__guard_now_ms(guard);
+	}
+	bool ended = entry->ended;
+	bool done = entry->done;
+	release_entry(entry);
+	if (!ended) {
+		return postern__guard_fail_running(call->guarded->handler, error);
+	}
+	return done ? postern__guard_fail_done(call->guarded->handler, error)
+				: POSTERN_OK;
+}
+
+/* Become the one call of this process that works on the key. */
+static int enter(struct call *call, struct entry **out,
+		struct postern_error *error) {
+	struct postern_guard *guard = call->guard;
+	struct entry *entry = calloc(1, sizeof(*entry));
+	if (!entry || postern__wait_init(&entry->wake)) {
+		free(entry);
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	entry->mark = &call->names.mark;
+	entry->refs = 1;
+	int r = POSTERN_OK;
+	struct entry *other;
+	(void)pthread_mutex_lock(&guard->mutex);
+	while (!r && (other = find_entry(guard, entry->mark))) {
+		r = wait_for_copy(call, other, error);
+	}
+	if (!r) {
+		postern__list_push_back(bucket_of(guard, entry->mark), &entry->link);
+		*out = entry;
+	} else {
+		release_entry(entry);
+	}
+	(void)pthread_mutex_unlock(&guard->mutex);
+	return r;
+}
+
+static void leave(struct postern_guard *guard, struct entry *entry, bool done) {
+	(void)pthread_mutex_lock(&guard->mutex);
+	postern__list_remove(&entry->link);
+	entry->mark = NULL; /* of a call that ends now */
+	entry->ended = true;
+	entry->done = done;
+	(void)pthread_cond_broadcast(&entry->wake);
+	release_entry(entry);
+	(void)pthread_mutex_unlock(&guard->mutex);
+}
+
+static bool is_success(const struct postern_outcome *outcome) {
+	return outcome->kind == POSTERN_DONE || outcome->kind == POSTERN_DISCARD;
+}
+
+static void call_function(struct call *call, void *transaction) {
+	call->called = true;
+	call->public.transaction = transaction;
+	call->function(call->context, &call->public, &call->outcome);
+}
+
+static int fail_function(const struct call *call, struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_FAILED, "%s",
+			call->outcome.reason[0] ? call->outcome.reason
+									: "the function failed");
+}
+
+/* Read whether the key was done, without writing anything. */
+static int look(struct call *call, struct postern_mark_request *request,
+		struct postern_error *error) {
+	struct postern_markers *markers = call->guard->markers;
+	*request = (struct postern_mark_request){ .kind = POSTERN_MARK_READ };
+	int r = markers->ops->change(markers, &call->names.mark, request, error);
+	if (!r && request->before == POSTERN_MARK_DONE) {
+		r = postern__guard_fail_done(call->guarded->handler, error);
+	}
+	return r;
+}
+
+static void run_unit(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	struct call *call = context;
+	(void)epoch;
+	call_function(call, transaction);
+	*outcome = call->outcome;
+}
+
+/* What came of a unit. */
+static int judge_unit(struct call *call, const struct postern_unit *unit,
+		struct postern_error *error) {
+	call->outcome = call->called ? unit->outcome : call->outcome;
+	if (unit->committed) {
+		return POSTERN_OK;
+	}
+	if (unit->code == POSTERN_E_DUPLICATE) {
+		return postern__guard_fail_done(call->guarded->handler, error);
+	}
+	if (unit->code == POSTERN_E_BUSY) {
+		return postern__guard_fail_running(call->guarded->handler, error);
+	}
+	if (unit->code) {
+		return postern__fail(error, unit->code, "%s",
+				unit->outcome.reason[0] ? unit->outcome.reason
+										: postern_error_text(unit->code));
+	}
+	return fail_function(call, error);
+}
+
+static int transact_once(struct call *call, struct postern_error *error) {
+	struct postern_guard *guard = call->guard;
+	int64_t left = call->until_ms - postern__guard_now_ms(guard);
+	struct postern_unit unit = {
+		.fence = call->public.fence,
+		.mark = &call->names.mark,
+		.wait_ms = left > 0 ? left : 0,
+		.context = call,
+		.run = run_unit,
+	};
+	struct postern__guard_watched watched = { .unit = call };
+	if (guard->timeout_ms > 0) {
+		postern__guard_watch_add(guard, &watched, guard->timeout_ms);
+	}
+	int r = guard->store->ops->transact(guard->store, 0, NULL, &unit, 1, error);
+	if (guard->timeout_ms > 0) {
+		postern__guard_watch_remove(guard, &watched);
+	}
+	return r ? r : judge_unit(call, &unit, error);
+}
+
+static void sleep_ms(int64_t ms) {
+	struct timespec time = {
+		.tv_sec = ms / 1000,
+		.tv_nsec = ms % 1000 * 1000000,
+	};
+	(void)nanosleep(&time, NULL);
+}
+
+/* Wait for a lease that another process has. False: no longer. */
+static bool wait_for_lease(const struct call *call, int64_t left_ms,
+		int64_t *pause_ms) {
+	int64_t left = call->until_ms - postern__guard_now_ms(call->guard);
+	int64_t pause = *pause_ms < left ? *pause_ms : left;
+	if (left <= 0) {
+		return false;
+	}
+	sleep_ms(left_ms > 0 && left_ms < pause ? left_ms : pause);
+	*pause_ms = *pause_ms * 2 < LOOK_MS_MAX ? *pause_ms * 2 : LOOK_MS_MAX;
+	return true;
+}
+
+static int run_transactional(struct call *call, struct postern_error *error) {
+	struct postern_mark_request request;
+	int64_t pause_ms = LOOK_MS_MIN;
+	int r;
+	do {
+		r = look(call, &request, error);
+		if (!r && request.before == POSTERN_MARK_UNKNOWN) {
+			r = transact_once(call, error);
+		} else if (!r) {
+			r = postern__guard_fail_running(call->guarded->handler, error);
+		}
+	} while (r == POSTERN_E_BUSY && !call->called &&
+			 wait_for_lease(call, request.left_ms, &pause_ms));
+	return r;
+}
+
+static int begin_lease(struct call *call, struct postern_error *error) {
+	struct postern_markers *markers = call->guard->markers;
+	struct postern_mark_request request;
+	int64_t pause_ms = LOOK_MS_MIN;
+	do {
+		request = (struct postern_mark_request){
+			.kind = POSTERN_MARK_BEGIN,
+			.fence = call->public.fence,
+			.lease_ms = call->guard->lease_ms,
+		};
+		int r = markers->ops->change(markers, &call->names.mark, &request,
+				error);
+		if (r || request.before == POSTERN_MARK_UNKNOWN) {
+			return r;
+		}
+		if (request.before == POSTERN_MARK_DONE) {
+			return postern__guard_fail_done(call->guarded->handler, error);
+		}
+	} while (wait_for_lease(call, request.left_ms, &pause_ms));
+	return postern__guard_fail_running(call->guarded->handler, error);
+}
+
+static int end_lease(struct call *call, struct postern_error *error) {
+	struct postern_markers *markers = call->guard->markers;
+	bool success = is_success(&call->outcome);
+	struct postern_mark_request request = {
+		.kind = success ? POSTERN_MARK_FINISH : POSTERN_MARK_RELEASE,
+		.fence = call->public.fence,
+	};
+	int r = markers->ops->change(markers, &call->names.mark, &request,
+			success ? error : NULL);
+	/* A marker that cannot be released is unknown when its lease has ended. */
+	return success ? r : fail_function(call, error);
+}
+
+static int run_leased(struct call *call, struct postern_error *error) {
+	struct postern_guard *guard = call->guard;
+	struct postern_mark_request request;
+	int r = look(call, &request, error);
+	if (!r) {
+		r = begin_lease(call, error);
+	}
+	if (r) {
+		return r;
+	}
+	struct postern__guard_watched watched = {
+		.mark = &call->names.mark,
+		.fence = call->public.fence,
+	};
+	postern__guard_watch_add(guard, &watched, guard->lease_ms / 3);
+	call_function(call, NULL);
+	postern__guard_watch_remove(guard, &watched);
+	return end_lease(call, error);
+}
+
+static int check_guarded(const struct postern_guard *guard,
+		const struct postern_guarded *guarded, struct postern_error *error) {
+	bool transacts = guard->store && guard->store->ops->transactional;
+	if (guarded->transactional && !transacts) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"'%s' is transactional, which a %s store does not support",
+				guarded->handler ? guarded->handler : "",
+				guard->markers->ops->name);
+	}
+	return POSTERN_OK;
+}
+
+static int run_call(struct call *call, struct postern_error *error) {
+	struct entry *entry;
+	int r = enter(call, &entry, error);
+	if (r) {
+		return r;
+	}
+	r = call->guarded->transactional ? run_transactional(call, error)
+									 : run_leased(call, error);
+	leave(call->guard, entry, r == POSTERN_OK || r == POSTERN_E_DUPLICATE);
+	return r;
+}
+
+int postern_guard_run(struct postern_guard *guard,
+		const struct postern_guarded *given, postern_guard_function *function,
+		void *context, struct postern_outcome *outcome_out,
+		struct postern_error *error) {
+	struct postern_guarded guarded = { 0 };
+	struct call call = {
+		.guard = guard,
+		.guarded = &guarded,
+		.function = function,
+		.context = context,
+		.until_ms = postern__guard_now_ms(guard) + guard->wait_ms,
+	};
+	postern_outcome_set(&call.outcome, POSTERN_DONE, 0, NULL);
+	int r = postern__sized_copy(&guarded, sizeof(guarded), given,
+			"struct postern_guarded", error);
+	if (!r) {
+		r = check_guarded(guard, &guarded, error);
+	}
+	if (!r) {
+		r = postern__mark_names_init(&call.names, guarded.handler,
+				guarded.legacy_keys, guarded.legacy_key_count, guarded.key,
+				guarded.key_len, error);
+	}
+	if (r) {
+		return r;
+	}
+	call.public = (struct postern_guard_call){
+		.size = sizeof(call.public),
+		.handler = guarded.handler,
+		.key = guarded.key,
+		.key_len = call.names.mark.value_len,
+		.fence = postern__guard_fence(guard),
+	};
+	r = run_call(&call, error);
+	if (call.called && outcome_out) {
+		*outcome_out = call.outcome;
+	}
+	return r;
+}
+
+static int take_options(struct postern_guard *guard,
+		const struct postern_guard_options *options,
+		struct postern_error *error) {
+	guard->wait_ms = options->wait_ms ? options->wait_ms : WAIT_MS_DEFAULT;
+	guard->wait_ms = guard->wait_ms < 0 ? 0 : guard->wait_ms;
+	guard->lease_ms = options->lease_ms ? options->lease_ms : LEASE_MS_DEFAULT;
+	guard->timeout_ms = options->timeout_ms ? options->timeout_ms
+											: POSTERN_TRANSACTION_TIMEOUT_MS;
+	guard->timeout_ms = guard->timeout_ms < 0 ? 0 : guard->timeout_ms;
+	guard->clock = options->clock ? options->clock : postern_clock_system();
+	guard->random = options->random ? options->random : postern_random_system();
+	if (guard->lease_ms < POSTERN_GUARD_LEASE_MS_MIN ||
+			guard->lease_ms > POSTERN_DURATION_MS_MAX ||
+			guard->wait_ms > POSTERN_DURATION_MS_MAX ||
+			guard->timeout_ms > POSTERN_DURATION_MS_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"a lease is 1 s to ten years, a wait and a timeout at most ten "
+				"years");
+	}
+	return POSTERN_OK;
+}
+
+/* Takes the store; `owns`: also destroys it. */
+static int create_guard(struct postern_store *store, bool owns,
+		const struct postern_guard_options *options, struct postern_guard **out,
+		struct postern_error *error) {
+	struct postern_guard *guard = calloc(1, sizeof(*guard));
+	if (!guard) {
+		if (owns) {
+			postern_store_destroy(store);
+		}
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	guard->store = store;
+	guard->owns_store = owns;
+	guard->markers = store->markers;
+	/* These cannot fail on Linux. */
+	(void)pthread_mutex_init(&guard->mutex, NULL);
+	(void)postern__wait_init(&guard->wake);
+	postern__list_init(&guard->watched);
+	for (size_t i = 0; i < POSTERN__GUARD_BUCKET_COUNT; i++) {
+		postern__list_init(&guard->buckets[i]);
+	}
+	int r = take_options(guard, options, error);
+	if (!r && !guard->markers) {
+		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"a %s store keeps no markers", store->ops->name);
+	}
+	if (!r) {
+		for (size_t i = 0; i < sizeof(guard->secret); i++) {
+			guard->secret[i] =
+					(uint8_t)guard->random->next(guard->random->context);
+		}
+		r = postern__guard_watch_start(guard, error);
+	}
+	if (r) {
+		postern_guard_destroy(guard);
+		return r;
+	}
+	*out = guard;
+	return POSTERN_OK;
+}
+
+/* The options of any version. */
+static int copy_options(struct postern_guard_options *out,
+		const struct postern_guard_options *given,
+		struct postern_error *error) {
+	*out = (struct postern_guard_options){ .size = sizeof(*out) };
+	return given ? postern__sized_copy(out, sizeof(*out), given,
+						   "struct postern_guard_options", error)
+				 : POSTERN_OK;
+}
+
+int postern_guard_open(const char *url,
+		const struct postern_guard_options *given, struct postern_guard **out,
+		struct postern_error *error) {
+	struct postern_guard_options options;
+	int r = copy_options(&options, given, error);
+	if (r) {
+		return r;
+	}
+	const struct postern_store_options store_options = {
+		.size = sizeof(store_options),
+		.must_exist = options.must_exist,
+		.no_migrate = options.no_migrate,
+		.command_timeout_ms = options.command_timeout_ms,
+		.command_retries = options.command_retries,
+		.schema = options.schema,
+		.connections = options.connections,
+		.clock = options.clock,
+		.random = options.random,
+	};
+	struct postern_store *store;
+	r = postern_store_open(url, &store_options, &store, error);
+	return r ? r : create_guard(store, true, &options, out, error);
+}
+
+int postern_guard_create(struct postern_box *box,
+		const struct postern_guard_options *given, struct postern_guard **out,
+		struct postern_error *error) {
+	struct postern_guard_options options;
+	int r = copy_options(&options, given, error);
+	return r ? r : create_guard(box->store, false, &options, out, error);
+}
+
+void postern_guard_destroy(struct postern_guard *guard) {
+	if (!guard) {
+		return;
+	}
+	postern__guard_watch_stop(guard);
+	if (guard->owns_store) {
+		postern_store_destroy(guard->store);
+	}
+	(void)pthread_mutex_destroy(&guard->mutex);
+	(void)pthread_cond_destroy(&guard->wake);
+	free(guard);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_RUNNER_GUARD_H
+#define POSTERN_RUNNER_GUARD_H
+
+/*
+ * Shared by the files of the guard: guard.c runs functions, guard_watch.c
+ * renews their leases and ends their transactions, mark.c is the interface to
+ * single markers.
+ */
+
+#include <postern/guard.h>
+#include <postern/sys/store.h>
+#include <pthread.h>
+
+#include "base/list.h"
+#include "base/siphash.h"
+
+#define POSTERN__GUARD_BUCKET_COUNT 256
+
+struct postern_guard {
+	struct postern_store *store; /* NULL: it keeps markers only */
+	struct postern_markers *markers;
+	bool owns_store;
+	int64_t wait_ms;
+	int64_t lease_ms;
+	int64_t timeout_ms; /* 0: none */
+	const struct postern_clock *clock;
+	const struct postern_random *random;
+	uint8_t secret[POSTERN__SIPHASH_KEY_LEN]; /* of the table */
+
+	pthread_mutex_t mutex; /* protects all below */
+	pthread_cond_t wake;   /* of the watch */
+	struct postern__list buckets[POSTERN__GUARD_BUCKET_COUNT];
+	struct postern__list watched; /* struct postern__guard_watched */
+	pthread_t thread;
+	bool started;
+	bool stopping;
+};
+
+/* A function that is running. */
+struct postern__guard_watched {
+	struct postern__list link;
+	const struct postern_mark *mark; /* renew its lease; NULL: do not */
+	uint64_t fence;
+	const void *unit; /* interrupt its transaction; NULL: do not */
+	int64_t due_ms;   /* monotonic */
+	bool busy;        /* the watch is using it without the mutex */
+	bool lost;        /* the lease could not be renewed: another has it */
+	bool interrupted;
+};
+
+/* guard_watch.c */
+int postern__guard_watch_start(struct postern_guard *guard,
+		struct postern_error *error);
+void postern__guard_watch_stop(struct postern_guard *guard);
+void postern__guard_watch_add(struct postern_guard *guard,
+		struct postern__guard_watched *watched, int64_t after_ms);
+/* Returns when the watch does not use it any more. */
+void postern__guard_watch_remove(struct postern_guard *guard,
+		struct postern__guard_watched *watched);
+
+/* mark.c */
+/* The names of a marker, borrowed from its arguments. */
+struct postern__mark_names {
+	const char *handlers[POSTERN_MARK_NAME_COUNT_MAX];
+	struct postern_mark mark;
+};
+/* key_len 0: the length of the text. */
+int postern__mark_names_init(struct postern__mark_names *names,
+		const char *handler, const char *const *legacy_keys,
+		size_t legacy_key_count, const char *key, size_t key_len,
+		struct postern_error *error);
+int postern__guard_fail_done(const char *handler, struct postern_error *error);
+int postern__guard_fail_running(const char *handler,
+		struct postern_error *error);
+/* A random number that is never 0. */
+uint64_t postern__guard_fence(const struct postern_guard *guard);
+int64_t postern__guard_now_ms(const struct postern_guard *guard);
+
+#endif
