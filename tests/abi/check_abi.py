@@ -113,7 +113,7 @@ def is_growth(name, lines):
     report = "\n".join(lines)
     size = re.search(r"^  type size changed from (\d+) to (\d+)", report, re.M)
     offsets = re.findall(r"', at offset (\d+) \(in bits\)", report)
-    changed = re.findall(r"^    (.*'.*) changed", report, re.M)
+    changed = re.findall(r"^    (.*'.*'.*) changed", report, re.M)
     if "data member deletion" in report:
         return False
     if name[len("postern_"):] in SIZED:
