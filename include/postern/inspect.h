@@ -96,9 +96,12 @@ struct postern_row {
 	int64_t leased_at_ms;   /* leased: since when; else 0 */
 	int64_t finished_at_ms; /* done, poisoned, discarded; else 0 */
 	const char *last_error; /* NULL if none */
-	/* What people are shown: `state`, or a state derived from it. */
+	/* What people are shown: `state`, or a state derived from it. A leased
+	   delivery stays POSTERN_STATE_LEASED if its node is not known. */
 	enum postern_state shown;
-	uint32_t attempt;      /* of the current or next run: failures + 1 */
+	/* Of the current or next run: failures + 1. Of a delivery that ended as
+	   poisoned or discarded: failures. */
+	uint32_t attempt;
 	uint32_t max_attempts; /* 0: this process does not have the handler */
 	uint32_t returns;      /* times a node returned it without running it */
 	uint64_t group;        /* of the last error; 0: none */
@@ -110,9 +113,10 @@ struct postern_row {
 	const char *host;
 	int64_t pid;
 	int64_t started_at_ms; /* running: since when; else 0 */
-	/* Leased: when the node last reported what it runs. */
+	/* Leased: when the node last reported what it runs; 0: not known. */
 	int64_t reported_at_ms;
-	uint64_t reserved[6];
+	int64_t handler_id; /* the store's number of the handler; 0: parked */
+	uint64_t reserved[5];
 };
 
 struct postern_listing;
@@ -120,7 +124,9 @@ struct postern_listing;
 /*
  * List deliveries, newest message first.
  *
- * filter  may be NULL.
+ * filter  may be NULL. With a derived state (POSTERN_STATE_WAITING, …) a call
+ *         examines at most POSTERN_LIST_LIMIT_MAX deliveries: a page may have
+ *         fewer rows than the limit, or none, and a cursor to continue.
  * out     yours; end it with postern_listing_destroy().
  *
  * POSTERN_E_INVALID: the cursor is invalid, or the limit is too large.

@@ -86,7 +86,7 @@ static const struct postern__flag process_flags[] = {
 };
 
 static const struct postern__flag list_flags[] = {
-	FILTERS("pending, leased, done, poisoned, discarded, parked"),
+	FILTERS("pending (waiting, held), leased (queued, running, stuck), done, poisoned, discarded, parked"),
 	{ "id", 0, false, "ID", "only messages with this id" },
 	{ "limit", 0, false, "N", "the most deliveries to list, up to 10000; 100 if left out" },
 	{ "cursor", 0, false, "CURSOR", "continue where the last listing ended" },

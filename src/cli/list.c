@@ -46,9 +46,9 @@ static void print_table(const json_t *items, bool several) {
 		{ "HANDLER", false },
 		{ "TYPE", false },
 		{ "STATE", false },
-		{ "FAILURES", true },
+		{ "ATTEMPT", true },
 		{ "RECEIVED", false },
-		{ "NEXT", false },
+		{ "DETAIL", false },
 		{ "LAST ERROR", false },
 	};
 	const struct postern_clock *clock = postern_clock_system();
@@ -69,9 +69,9 @@ static void print_table(const json_t *items, bool several) {
 		postern__table_text(&table, postern__reply_text(row, "handler"));
 		postern__table_text(&table, postern__reply_text(row, "type"));
 		postern__row_state(&table, row);
-		postern__table_count(&table, postern__reply_count(row, "failures"));
+		postern__row_attempt(&table, row);
 		postern__row_ago(&table, row, "received_at", now_ms);
-		postern__row_ago(&table, row, "next_at", now_ms);
+		postern__row_detail(&table, row, now_ms);
 		postern__row_error(&table, row);
 	}
 	if (!postern__table_print(&table)) {

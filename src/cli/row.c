@@ -5,6 +5,8 @@
 
 #include "cli/row.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/out.h"
@@ -18,21 +20,93 @@ void postern__row_state(struct postern__table *table, const json_t *row) {
 	} colours[] = {
 		{ "done", POSTERN__GOOD },
 		{ "poisoned", POSTERN__BAD },
-		{ "retrying", POSTERN__WARM },
+		{ "stuck", POSTERN__BAD },
+		{ "waiting", POSTERN__WARM },
+		{ "held", POSTERN__WARM },
+		{ "running", POSTERN__BOLD },
 		{ "discarded", POSTERN__FAINT },
 	};
-	const char *state = postern__reply_text(row, "state");
+	const char *state = postern__reply_text(row, "shown");
 	enum postern__colour colour = POSTERN__PLAIN;
-	if (state && strcmp(state, "pending") == 0 &&
-			postern__reply_count(row, "failures") > 0) {
-		state = "retrying";
-	}
 	for (size_t i = 0; state && i < sizeof colours / sizeof colours[0]; i++) {
 		if (strcmp(colours[i].name, state) == 0) {
 			colour = colours[i].colour;
 		}
 	}
 	postern__table_coloured(table, state, colour);
+}
+
+/* "HOST:PID", or the number of the node. */
+static void node_text(const json_t *row, char *out, size_t size) {
+	const char *host = postern__reply_text(row, "host");
+	if (host) {
+		(void)snprintf(out, size, "%.64s:%" PRIu64, host,
+				postern__reply_count(row, "pid"));
+	} else {
+		const char *node = postern__reply_text(row, "node");
+		(void)snprintf(out, size, "node %.16s", node ? node : "-");
+	}
+}
+
+static void held_text(const json_t *row, int64_t now_ms, char *out,
+		size_t size) {
+	const char *reason = postern__reply_text(row, "reason");
+	int64_t until_ms = postern__reply_time(row, "until");
+	char until[POSTERN__AGO_TEXT_MAX] = "";
+	if (until_ms > 0) {
+		postern__out_ago(until_ms, now_ms, until);
+	}
+	(void)snprintf(out, size, "%.40s%s%s", reason ? reason : "",
+			*until ? ", ends " : "", until);
+}
+
+/* "5m ago on HOST:PID, as of 4s ago" */
+static void leased_text(const json_t *row, bool running, int64_t now_ms,
+		char *out, size_t size) {
+	char since[POSTERN__AGO_TEXT_MAX];
+	char as_of[POSTERN__AGO_TEXT_MAX];
+	char node[128];
+	int64_t reported_ms = postern__reply_time(row, "reported_at");
+	postern__out_ago(postern__reply_time(row, "since"), now_ms, since);
+	postern__out_ago(reported_ms, now_ms, as_of);
+	node_text(row, node, sizeof node);
+	bool fresh = reported_ms == 0 || now_ms - reported_ms < 1000;
+	(void)snprintf(out, size, "%s%s on %s%s%s", running ? "started " : "",
+			since, node, fresh ? "" : ", as of ", fresh ? "" : as_of);
+}
+
+void postern__row_detail(struct postern__table *table, const json_t *row,
+		int64_t now_ms) {
+	const char *shown = postern__reply_text(row, "shown");
+	char text[256] = "";
+	if (!shown) {
+		shown = "";
+	}
+	if (strcmp(shown, "waiting") == 0) {
+		postern__row_ago(table, row, "next_at", now_ms);
+		return;
+	}
+	if (strcmp(shown, "held") == 0) {
+		held_text(row, now_ms, text, sizeof text);
+	} else if (postern__reply_text(row, "node")) {
+		leased_text(row,
+				strcmp(shown, "running") == 0 || strcmp(shown, "stuck") == 0,
+				now_ms, text, sizeof text);
+	}
+	postern__table_text(table, text);
+}
+
+void postern__row_attempt(struct postern__table *table, const json_t *row) {
+	uint64_t attempt = postern__reply_count(row, "attempt");
+	uint64_t most = postern__reply_count(row, "max_attempts");
+	char text[64];
+	if (most > 0 && attempt > 0) {
+		(void)snprintf(text, sizeof text, "%" PRIu64 " of %" PRIu64, attempt,
+				most);
+		postern__table_text(table, text);
+	} else {
+		postern__table_count(table, attempt);
+	}
 }
 
 void postern__row_error(struct postern__table *table, const json_t *row) {

@@ -140,11 +140,12 @@ static void print_deliveries(const json_t *deliveries, int64_t now_ms) {
 	static const struct postern__column columns[] = {
 		{ "HANDLER", false },
 		{ "STATE", false },
-		{ "FAILURES", true },
+		{ "ATTEMPT", true },
 		{ "STARTS", true },
 		{ "CRASHES", true },
+		{ "RETURNS", true },
 		{ "FENCE", true },
-		{ "NEXT", false },
+		{ "DETAIL", false },
 		{ "FINISHED", false },
 		{ "LAST ERROR", false },
 	};
@@ -156,11 +157,12 @@ static void print_deliveries(const json_t *deliveries, int64_t now_ms) {
 	json_array_foreach(deliveries, index, row) {
 		postern__table_text(&table, postern__reply_text(row, "handler"));
 		postern__row_state(&table, row);
-		postern__table_count(&table, postern__reply_count(row, "failures"));
+		postern__row_attempt(&table, row);
 		postern__table_count(&table, postern__reply_count(row, "starts"));
 		postern__table_count(&table, postern__reply_count(row, "crashes"));
+		postern__table_count(&table, postern__reply_count(row, "returns"));
 		postern__table_count(&table, postern__reply_count(row, "fence"));
-		postern__row_ago(&table, row, "next_at", now_ms);
+		postern__row_detail(&table, row, now_ms);
 		postern__row_ago(&table, row, "finished_at", now_ms);
 		postern__row_error(&table, row);
 	}

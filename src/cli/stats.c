@@ -77,24 +77,28 @@ static void print_channels(const json_t *channels, bool several) {
 	print(&table);
 }
 
-static void add_poisoned(struct postern__table *table, const json_t *row) {
+/* A count that is bad unless it is 0. */
+static void add_count(struct postern__table *table, const json_t *row,
+		const char *name) {
 	char text[24];
-	uint64_t count = postern__reply_count(row, "poisoned");
+	uint64_t count = postern__reply_count(row, name);
 	(void)snprintf(text, sizeof text, "%llu", (unsigned long long)count);
 	postern__table_coloured(table, text,
 			count > 0 ? POSTERN__BAD : POSTERN__PLAIN);
 }
 
+/* How many deliveries a handler has now. */
 static void print_handlers(const json_t *handlers, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
 		{ "HANDLER", false },
 		{ "PENDING", true },
+		{ "WAITING", true },
 		{ "RETRYING", true },
-		{ "LEASED", true },
+		{ "QUEUED", true },
+		{ "RUNNING", true },
+		{ "STUCK", true },
 		{ "POISONED", true },
-		{ "DONE", true },
-		{ "DISCARDED", true },
 		{ "OLDEST", false },
 		{ "PAUSED", false },
 	};
@@ -111,14 +115,42 @@ static void print_handlers(const json_t *handlers, bool several) {
 		}
 		postern__table_text(&table, postern__reply_text(row, "key"));
 		postern__table_count(&table, postern__reply_count(row, "pending"));
+		postern__table_count(&table, postern__reply_count(row, "waiting"));
 		postern__table_count(&table, postern__reply_count(row, "retrying"));
-		postern__table_count(&table, postern__reply_count(row, "leased"));
-		add_poisoned(&table, row);
-		postern__table_count(&table, postern__reply_count(row, "done"));
-		postern__table_count(&table, postern__reply_count(row, "discarded"));
-		postern__row_ago(&table, row, "oldest_pending_at", now_ms);
+		postern__table_count(&table, postern__reply_count(row, "queued"));
+		postern__table_count(&table, postern__reply_count(row, "running"));
+		add_count(&table, row, "stuck");
+		add_count(&table, row, "poisoned");
+		postern__row_ago(&table, row, "oldest_open_at", now_ms);
 		postern__table_coloured(&table, paused ? "paused" : NULL,
 				POSTERN__WARM);
+	}
+	print(&table);
+}
+
+/* How many have ended since the store exists. */
+static void print_history(const json_t *handlers, bool several) {
+	static const struct postern__column columns[] = {
+		{ "STORE", false },
+		{ "HANDLER", false },
+		{ "DONE", true },
+		{ "DISCARDED", true },
+		{ "RETURNED", true },
+		{ "SINCE", false },
+	};
+	struct postern__table table;
+	size_t index;
+	json_t *row;
+	begin_table(&table, columns, sizeof columns / sizeof columns[0], several);
+	json_array_foreach(handlers, index, row) {
+		if (several) {
+			postern__table_text(&table, postern__reply_text(row, "store"));
+		}
+		postern__table_text(&table, postern__reply_text(row, "key"));
+		postern__table_count(&table, postern__reply_count(row, "done"));
+		postern__table_count(&table, postern__reply_count(row, "discarded"));
+		postern__table_count(&table, postern__reply_count(row, "returned"));
+		postern__table_text(&table, "the store exists");
 	}
 	print(&table);
 }
@@ -275,6 +307,10 @@ int postern__command_stats(struct postern__cli *cli) {
 		(void)putchar('\n');
 	}
 	print_handlers(handlers, several);
+	if (json_array_size(handlers) > 0) {
+		(void)putchar('\n');
+		print_history(handlers, several);
+	}
 	if (json_array_size(channels) == 0 && json_array_size(handlers) == 0) {
 		postern__note_print("no message was accepted yet");
 	} else if (json_array_size(nodes) > 0) {

@@ -303,6 +303,7 @@ void postern_box_destroy(struct postern_box *box) {
 	}
 	postern__orphans_reset(box);
 	postern__reading_destroy(box->reading);
+	free(box->reported);
 	free(box->lock_name);
 	free(box->cleanup_lock_name);
 	(void)pthread_cond_destroy(&box->watch);

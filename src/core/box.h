@@ -194,6 +194,12 @@ struct postern_box {
 	postern__read_sources *read_sources;
 	void *sources;
 
+	/* What this node runs, as it has written it to the store. Used by the one
+	   thread that renews, without the mutex. */
+	struct postern_run_report *reported;
+	size_t reported_count; /* SIZE_MAX: not known */
+	uint64_t reported_node;
+
 	size_t transacting;           /* transactions of handlers in progress */
 	int64_t transact_retry_at_ms; /* no transaction starts before */
 };

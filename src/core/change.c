@@ -13,6 +13,7 @@
 #include "core/box.h"
 #include "core/maintenance.h"
 #include "core/run.h"
+#include "core/shown.h"
 #include "core/suggest.h"
 
 #include <postern/handler.h>
@@ -103,6 +104,13 @@ static int change_many(struct postern_box *box, struct postern_edit *edit,
 			error);
 	if (r) {
 		return r;
+	}
+	if (postern__state_stored(full.state) != full.state) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the state '%s' is derived: a change of many deliveries needs "
+				"a stored one, here '%s'",
+				postern_state_name(full.state),
+				postern_state_name(postern__state_stored(full.state)));
 	}
 	if (!has_condition(&full)) {
 		return postern__fail(error, POSTERN_E_INVALID,

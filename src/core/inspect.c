@@ -15,6 +15,7 @@
 #include "core/maintenance.h"
 #include "core/reason.h"
 #include "core/run.h"
+#include "core/shown.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -121,6 +122,84 @@ int postern__filter_check(const struct postern_filter *filter,
 	return POSTERN_OK;
 }
 
+/* One page of rows as the store has them, with what is derived. */
+static int list_stored(struct postern_box *box, struct postern__view *view,
+		const struct postern_query *query, struct postern_listing *listing,
+		struct postern_error *error) {
+	int r = box->store->ops->list(box->store, query, listing->memory,
+			&listing->page, error);
+	return r ? r
+			 : postern__view_rows(view, listing->page.rows, listing->page.count,
+					   error);
+}
+
+/* Rows per call of the store, of which few may have the wanted state. */
+#define SIFTED_AT_ONCE 1000
+
+/* Keep the rows of the page that have the state; false: `max` are kept, and
+   the page ends with the last of them. */
+static bool sift(struct postern_page *page, enum postern_state state,
+		struct postern_row *rows, size_t max, size_t *count) {
+	for (size_t i = 0; i < page->count; i++) {
+		if (page->rows[i].shown != state) {
+			continue;
+		}
+		rows[(*count)++] = page->rows[i];
+		if (*count == max) {
+			page->more = page->more || i + 1 < page->count;
+			page->last_seq = page->rows[i].seq;
+			page->last_handler = page->rows[i].handler_id;
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Stores know stored states only: read those and keep the rows whose derived
+   state is the wanted one. */
+static int list_derived(struct postern_box *box, struct postern__view *view,
+		const struct postern_filter *wanted, struct postern_query *query,
+		struct postern_listing *listing, struct postern_error *error) {
+	struct postern_filter stored = *wanted;
+	stored.state = postern__state_stored(wanted->state);
+	stored.limit = SIFTED_AT_ONCE;
+	query->filter = &stored;
+	size_t count = 0;
+	struct postern_row *rows = postern_memory_alloc(listing->memory,
+			wanted->limit * sizeof(*rows));
+	int r = rows ? POSTERN_OK
+				 : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	for (size_t examined = 0; !r && examined < POSTERN_LIST_LIMIT_MAX;
+			examined += SIFTED_AT_ONCE) {
+		r = list_stored(box, view, query, listing, error);
+		if (r ||
+				!sift(&listing->page, wanted->state, rows, wanted->limit,
+						&count) ||
+				!listing->page.more) {
+			break;
+		}
+		query->after_seq = listing->page.last_seq;
+		query->after_handler = listing->page.last_handler;
+	}
+	listing->page.rows = rows;
+	listing->page.count = count;
+	return r;
+}
+
+static int list_shown(struct postern_box *box, struct postern_query *query,
+		struct postern_listing *listing, struct postern_error *error) {
+	const struct postern_filter *filter = query->filter;
+	struct postern__view *view = NULL;
+	int r = postern__view_create(box, listing->memory, &view, error);
+	if (!r && postern__state_stored(filter->state) != filter->state) {
+		r = list_derived(box, view, filter, query, listing, error);
+	} else if (!r) {
+		r = list_stored(box, view, query, listing, error);
+	}
+	postern__view_finish(view);
+	return r;
+}
+
 int postern_box_list(struct postern_box *box,
 		const struct postern_filter *filter, struct postern_listing **out,
 		struct postern_error *error) {
@@ -142,8 +221,7 @@ int postern_box_list(struct postern_box *box,
 		postern_listing_destroy(listing);
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	r = box->store->ops->list(box->store, &query, listing->memory,
-			&listing->page, error);
+	r = list_shown(box, &query, listing, error);
 	if (r) {
 		postern_listing_destroy(listing);
 		return r;
@@ -183,6 +261,21 @@ struct detail_object {
 	struct postern_memory *memory;
 };
 
+static int show_deliveries(struct postern_box *box,
+		struct postern_memory *memory, const struct postern_detail *detail,
+		struct postern_error *error) {
+	struct postern__view *view = NULL;
+	int r = postern__view_create(box, memory, &view, error);
+	for (size_t i = 0; !r && i < detail->delivery_count; i++) {
+		/* The array belongs to the object; only its public type is const. */
+		struct postern_row *row =
+				(struct postern_row *)(uintptr_t)&detail->deliveries[i].row;
+		r = postern__view_rows(view, row, 1, error);
+	}
+	postern__view_finish(view);
+	return r;
+}
+
 int postern_box_get(struct postern_box *box, int64_t seq,
 		struct postern_detail **out, struct postern_error *error) {
 	struct detail_object *object = calloc(1, sizeof(*object));
@@ -195,6 +288,9 @@ int postern_box_get(struct postern_box *box, int64_t seq,
 	} else {
 		r = box->store->ops->get(box->store, seq, object->memory,
 				&object->detail, error);
+	}
+	if (!r) {
+		r = show_deliveries(box, object->memory, &object->detail, error);
 	}
 	if (r) {
 		postern_detail_destroy(object ? &object->detail : NULL);
@@ -291,6 +387,17 @@ static void add_node(struct postern_box *box, struct postern_memory *memory,
 	}
 }
 
+static int add_runs(struct postern_box *box, struct postern_memory *memory,
+		struct postern_stats *stats, struct postern_error *error) {
+	struct postern__view *view = NULL;
+	int r = postern__view_create(box, memory, &view, error);
+	if (!r) {
+		postern__view_stats(view, stats);
+	}
+	postern__view_finish(view);
+	return r;
+}
+
 int postern_box_stats(struct postern_box *box, struct postern_stats **out,
 		struct postern_error *error) {
 	struct stats_object *object = calloc(1, sizeof(*object));
@@ -303,6 +410,9 @@ int postern_box_stats(struct postern_box *box, struct postern_stats **out,
 	} else {
 		r = box->store->ops->stats(box->store, object->memory, &object->stats,
 				error);
+	}
+	if (!r) {
+		r = add_runs(box, object->memory, &object->stats, error);
 	}
 	if (r) {
 		postern_stats_destroy(object ? &object->stats : NULL);

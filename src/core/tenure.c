@@ -29,6 +29,7 @@
 #include "core/box.h"
 #include "core/maintenance.h"
 #include "core/run.h"
+#include "core/shown.h"
 
 #include "base/fail.h"
 #include "base/point.h"
@@ -399,7 +400,7 @@ static int renew_all(struct postern_box *box, struct postern_error *error) {
 	if (!r && is_exclusive(box) && is_engaged(box)) {
 		r = renew_lock(box, error);
 	}
-	return r;
+	return r ? r : postern__runs_report(box, error);
 }
 
 int postern__renew(struct postern_box *box, int64_t *next_out,

@@ -23,12 +23,14 @@ static bool set_state(struct postern__call *call, const char *value,
 		return true;
 	}
 	static const char *const names[] = { "pending", "leased", "done",
-		"poisoned", "discarded", "parked", "retrying" };
+		"poisoned", "discarded", "parked", "retrying", "waiting", "held",
+		"queued", "running", "stuck" };
 	const char *near =
 			postern__closest(value, names, sizeof names / sizeof names[0]);
 	postern__call_refuse(call, 400,
-			"unknown state '%s'%s%s%s The states are pending, leased, done, "
-			"poisoned, discarded, parked and retrying",
+			"unknown state '%s'%s%s%s The states are pending (waiting, held, "
+			"retrying), leased (queued, running, stuck), done, poisoned, "
+			"discarded and parked",
 			value, near ? ", did you mean '" : "", near ? near : "",
 			near ? "'?" : ".");
 	return false;

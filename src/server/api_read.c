@@ -9,6 +9,7 @@
  * after the colon means its beginning.
  */
 
+#include <inttypes.h>
 #include <postern/box.h>
 #include <postern/error.h>
 #include <postern/inspect.h>
@@ -28,8 +29,53 @@ static void list_response(struct postern__call *call) {
 	call->response->status = 200;
 }
 
-static void write_row(struct postern__buf *buf, const char *store,
+/* What is derived of a row: the state for people, and why and where. */
+static void write_shown(struct postern__buf *buf,
 		const struct postern_row *row) {
+	char node[17]; /* more digits than a JSON number can hold exactly */
+	bool leased = row->node != 0;
+	(void)snprintf(node, sizeof node, "%016" PRIx64, row->node);
+	postern__json_pair_text(buf, "shown", postern_state_name(row->shown));
+	postern__json_pair_text(buf, "reason", row->reason);
+	postern__write_time(buf, "until", row->until_ms);
+	postern__json_pair_text(buf, "node", leased ? node : NULL);
+	postern__json_pair_text(buf, "host", row->host);
+	if (row->pid) {
+		postern__json_pair_int(buf, "pid", row->pid);
+	} else {
+		postern__json_pair_null(buf, "pid");
+	}
+	postern__write_time(buf, "since",
+			row->started_at_ms ? row->started_at_ms : row->leased_at_ms);
+	postern__write_time(buf, "reported_at", row->reported_at_ms);
+	postern__json_pair_uint(buf, "attempt", row->attempt);
+	postern__json_pair_uint(buf, "returns", row->returns);
+}
+
+/* The attempts of the handler in total; null if it is not configured. */
+static void write_max_attempts(const struct postern__call *call,
+		const struct postern_row *row) {
+	struct postern__buf *buf = &call->response->body;
+	const struct postern__config *config = call->api->config;
+	const struct postern__config_handler *handler =
+			config && !row->max_attempts
+					? postern__config_handler_named(config, row->handler)
+					: NULL;
+	uint32_t max = row->max_attempts;
+	if (handler) {
+		max = handler->values.max_attempts > 0 ? handler->values.max_attempts
+											   : 1;
+	}
+	if (max > 0) {
+		postern__json_pair_uint(buf, "max_attempts", max);
+	} else {
+		postern__json_pair_null(buf, "max_attempts");
+	}
+}
+
+static void write_row(const struct postern__call *call, const char *store,
+		const struct postern_row *row) {
+	struct postern__buf *buf = &call->response->body;
 	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_int(buf, "seq", row->seq);
 	postern__json_pair_text(buf, "message_id", row->message_id);
@@ -38,6 +84,8 @@ static void write_row(struct postern__buf *buf, const char *store,
 	postern__json_pair_text(buf, "handler", row->handler);
 	postern__json_pair_text(buf, "type", row->type);
 	postern__json_pair_text(buf, "state", postern_state_name(row->state));
+	write_shown(buf, row);
+	write_max_attempts(call, row);
 	postern__json_pair_uint(buf, "failures", row->failures);
 	postern__json_pair_uint(buf, "starts", row->starts);
 	postern__json_pair_uint(buf, "crashes", row->crashes);
@@ -164,7 +212,7 @@ static bool list_store(struct postern__call *call, size_t index,
 	size_t count = postern_listing_count(listing);
 	for (size_t i = 0; !full && i < count; i++) {
 		postern__json_open(body, '{');
-		write_row(body, store->name, postern_listing_get(listing, i));
+		write_row(call, store->name, postern_listing_get(listing, i));
 		postern__json_close(body, '}');
 	}
 	if (full && count > 0) {
@@ -280,26 +328,11 @@ static void write_conflicts(struct postern__buf *buf,
 	postern__json_close(buf, ']');
 }
 
-/* The attempts of the handler in total; null if it is not configured. */
-static void write_max_attempts(struct postern__call *call, const char *key) {
-	struct postern__buf *buf = &call->response->body;
-	const struct postern__config *config = call->api->config;
-	const struct postern__config_handler *handler =
-			config ? postern__config_handler_named(config, key) : NULL;
-	if (!handler) {
-		postern__json_pair_null(buf, "max_attempts");
-		return;
-	}
-	uint32_t max = handler->values.max_attempts;
-	postern__json_pair_uint(buf, "max_attempts", max > 0 ? max : 1);
-}
-
 static void write_delivery(struct postern__call *call, const char *store,
 		const struct postern_delivery_detail *delivery) {
 	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
-	write_row(buf, store, &delivery->row);
-	write_max_attempts(call, delivery->row.handler);
+	write_row(call, store, &delivery->row);
 	postern__json_key(buf, "attempts");
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < delivery->attempt_count; i++) {

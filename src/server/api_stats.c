@@ -81,10 +81,16 @@ static void write_handler(const struct postern__call *call, const char *store,
 	postern__json_pair_uint(buf, "retrying", handler->retrying);
 	postern__json_pair_uint(buf, "leased", handler->leased);
 	postern__json_pair_uint(buf, "poisoned", handler->poisoned);
+	postern__json_pair_uint(buf, "waiting", handler->waiting);
+	postern__json_pair_uint(buf, "queued", handler->queued);
+	postern__json_pair_uint(buf, "running", handler->running);
+	postern__json_pair_uint(buf, "stuck", handler->stuck);
 	postern__write_time(buf, "oldest_pending_at",
 			handler->oldest_pending_at_ms);
+	postern__write_time(buf, "oldest_open_at", handler->oldest_open_at_ms);
 	postern__json_pair_uint(buf, "done", handler->done);
 	postern__json_pair_uint(buf, "discarded", handler->discarded);
+	postern__json_pair_uint(buf, "returned", handler->returned);
 	postern__json_close(buf, '}');
 }
 

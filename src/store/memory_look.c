@@ -45,6 +45,8 @@ static bool row_export(struct memory_store *self,
 		.leased_at_ms = delivery->leased_at_ms,
 		.finished_at_ms = delivery->finished_at_ms,
 		.last_error = postern_memory_text(memory, last_error),
+		.node = delivery->node,
+		.handler_id = delivery->handler,
 	};
 	return out->message_id && out->source && out->channel && out->handler &&
 		   out->type && (out->last_error || !last_error);
@@ -213,19 +215,27 @@ int postern__mem_find(struct memory_store *self, const char *id,
 	return POSTERN_OK;
 }
 
+static void note_oldest(int64_t *oldest, int64_t received_at) {
+	if (*oldest == 0 || received_at < *oldest) {
+		*oldest = received_at;
+	}
+}
+
 static void count_delivery(struct postern_handler_stats *stats,
-		const struct memory_delivery *delivery) {
+		const struct memory_delivery *delivery, int64_t now) {
 	int64_t received_at = delivery->message->data.received_at_ms;
 	switch (delivery->state) {
 	case POSTERN_STATE_PENDING:
 		stats->pending++;
 		stats->retrying += delivery->failures > 0;
-		if (stats->oldest_pending_at_ms == 0 ||
-				received_at < stats->oldest_pending_at_ms) {
-			stats->oldest_pending_at_ms = received_at;
-		}
+		stats->waiting += delivery->due_at_ms > now;
+		note_oldest(&stats->oldest_pending_at_ms, received_at);
+		note_oldest(&stats->oldest_open_at_ms, received_at);
 		break;
-	case POSTERN_STATE_LEASED: stats->leased++; break;
+	case POSTERN_STATE_LEASED:
+		stats->leased++;
+		note_oldest(&stats->oldest_open_at_ms, received_at);
+		break;
 	case POSTERN_STATE_POISONED: stats->poisoned++; break;
 	default: break; /* done and discarded are counted when they end */
 	}
@@ -234,6 +244,7 @@ static void count_delivery(struct postern_handler_stats *stats,
 /* `stats` has an element for every stored handler, including aliases. */
 static void stats_count_all(struct memory_store *self,
 		struct postern_handler_stats *stats) {
+	int64_t now = postern__mem_now(self);
 	for (size_t i = 0; i < self->handler_count; i++) {
 		size_t owner = (size_t)self->handlers[i].owner - 1;
 		stats[owner].done += self->handlers[i].done;
@@ -249,7 +260,7 @@ static void stats_count_all(struct memory_store *self,
 			if (delivery->handler) {
 				int64_t owner =
 						postern__mem_handler(self, delivery->handler)->owner;
-				count_delivery(&stats[owner - 1], delivery);
+				count_delivery(&stats[owner - 1], delivery, now);
 			}
 		}
 	}

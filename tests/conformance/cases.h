@@ -29,6 +29,7 @@ extern const struct tap_case edit_cases[];
 extern const struct tap_case halt_cases[];
 extern const struct tap_case list_cases[];
 extern const struct tap_case read_cases[];
+extern const struct tap_case shown_cases[];
 /* The first for stores with transactions, the second for stores without. */
 extern const struct tap_case transact_cases[];
 extern const struct tap_case no_transact_cases[];

@@ -50,6 +50,7 @@ int main(int argc, char **argv) {
 		halt_cases,
 		list_cases,
 		read_cases,
+		shown_cases,
 		conformance_target.write ? transact_cases : no_transact_cases,
 		thread_cases,
 	};

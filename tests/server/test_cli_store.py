@@ -200,7 +200,7 @@ def _(place):
     text = place.ok("list").out.splitlines()
     equal(text[0].split()[:4], ["SEQ", "ID", "CHANNEL", "HANDLER"])
     equal(len(text), 5)
-    assert "retrying" in text[4] and "no way bad" in text[3], text
+    assert "waiting" in text[4] and "no way bad" in text[3], text
     place.fails(2, "list", "--state", "posioned",
                 says="'posioned', did you mean 'poisoned'? The states are pending")
     result = place.fails(2, "list", "--state", "nope", says="'nope'")

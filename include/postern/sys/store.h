@@ -42,6 +42,7 @@
 #include <postern/inspect.h>
 #include <postern/message.h>
 #include <postern/sys/marker.h>
+#include <postern/sys/store_view.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -380,11 +381,6 @@ struct postern_recovered {
 	bool more;
 };
 
-struct postern_orphan {
-	const char *key;
-	uint64_t count; /* open deliveries, not leased by a live node */
-};
-
 /* Writes the routes of a parked message with this type to `routes` (room for
    `max`) and returns how many there are. They have no key. */
 typedef size_t postern_router(void *context, int64_t channel, const char *type,
@@ -420,13 +416,6 @@ struct postern_collection {
 	bool more; /* more may be staged */
 };
 
-/* Staged messages of a channel that no running node has. */
-struct postern_stranded {
-	int64_t channel;
-	const char *name; /* the channel's */
-	uint64_t count;
-};
-
 /* The retention of a channel. A message is removed, with its deliveries, when
    all of them have ended, none is poisoned, the message is not parked, and the
    last one ended (or, without any, the message was received) payload_ms ago.
@@ -451,22 +440,6 @@ struct postern_cleaning {
 	uint64_t messages;
 	uint64_t keys; /* in all scopes */
 	bool more;
-};
-
-struct postern_page {
-	struct postern_row *rows;
-	size_t count;
-	bool more;
-	/* Where the page ended, for after_seq and after_handler. */
-	int64_t last_seq;
-	int64_t last_handler;
-};
-
-struct postern_query {
-	/* its limit is set; its cursor is decoded into the two members below */
-	const struct postern_filter *filter;
-	int64_t after_seq; /* 0: from the newest */
-	int64_t after_handler;
 };
 
 /* What an operator stopped: a handler that is paused, a channel that is
@@ -628,7 +601,10 @@ struct postern_store_ops {
 	int (*edit)(struct postern_store *store, struct postern_edit *edit,
 			struct postern_error *error);
 
-	/* Newest message first; deliveries of one message by handler id. */
+	/* Newest message first; deliveries of one message by handler id. In the
+	   rows of this and of get(), the caller sets what is derived: `shown`,
+	   `attempt`, `max_attempts`, `reason`, `until_ms`, `host`, `pid`,
+	   `started_at_ms`, `reported_at_ms`. */
 	int (*list)(struct postern_store *store, const struct postern_query *query,
 			struct postern_memory *memory, struct postern_page *out,
 			struct postern_error *error);
@@ -747,6 +723,19 @@ struct postern_store_ops {
 	int (*read_closed)(struct postern_store *store, int64_t channel,
 			struct postern_memory *memory, struct postern_halt *out,
 			struct postern_error *error);
+
+	/* Keep what a node runs, in place of its last report, for people to see;
+	   at most POSTERN_REPORTED_RUNS_MAX runs. Without effect if the node is not
+	   enrolled. This and read_runs are NULL in stores that only one process has
+	   open. */
+	int (*report_runs)(struct postern_store *store, uint64_t node,
+			const struct postern_run_report *runs, size_t count,
+			struct postern_error *error);
+	/* Read the reports of all nodes that have not ended or expired. A run may
+	   have ended since: it is one of a delivery only while that is leased by
+	   the node under the same fence. */
+	int (*read_runs)(struct postern_store *store, struct postern_memory *memory,
+			struct postern_reports *out, struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */

@@ -40,16 +40,18 @@ static const char *const heads[PART_COUNT] = {
 				  " CASE WHEN d.node IS NULL THEN d.due_at ELSE 0 END"
 				  " AS next_at,"
 				  " CASE WHEN d.node IS NULL THEN 0 ELSE d.since END"
-				  " AS leased_at, 0::bigint AS finished_at FROM @open d",
+				  " AS leased_at, 0::bigint AS finished_at, d.node"
+				  " FROM @open d",
 	[PART_LEDGER] = "SELECT d.seq, d.handler, d.state::integer AS state,"
 					" d.fence, d.failures, d.starts, d.crashes,"
 					" 0::bigint AS next_at, 0::bigint AS leased_at,"
-					" d.finished_at FROM @ledger d",
+					" d.finished_at, NULL::bigint AS node"
+					" FROM @ledger d",
 	[PART_PARKED] = "SELECT d.seq, 0 AS handler, 6 AS state,"
 					" 0::bigint AS fence, 0 AS failures, 0 AS starts,"
 					" 0 AS crashes, 0::bigint AS next_at,"
-					" 0::bigint AS leased_at, 0::bigint AS finished_at"
-					" FROM @parked d",
+					" 0::bigint AS leased_at, 0::bigint AS finished_at,"
+					" NULL::bigint AS node FROM @parked d",
 };
 
 _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
@@ -59,7 +61,7 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
 /* With the newest error that is kept of an attempt. */
 #define PAGE_BEGIN                                                     \
 	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts," \
-	" d.crashes, d.next_at, d.leased_at, d.finished_at,"               \
+	" d.crashes, d.next_at, d.leased_at, d.finished_at, d.node,"       \
 	" (SELECT a.error FROM @attempt a WHERE a.seq = d.seq"             \
 	" AND a.handler = d.handler AND a.error IS NOT NULL"               \
 	" ORDER BY a.id DESC LIMIT 1),"                                    \
@@ -273,6 +275,8 @@ bool postern__pg_listing_read(const struct pg_query *query, int row,
 		.next_at_ms = postern__pg_get(query, row, PG_ROW_NEXT_AT),
 		.leased_at_ms = postern__pg_get(query, row, PG_ROW_LEASED_AT),
 		.finished_at_ms = postern__pg_get(query, row, PG_ROW_FINISHED_AT),
+		.node = (uint64_t)postern__pg_get(query, row, PG_ROW_NODE),
+		.handler_id = postern__pg_get(query, row, PG_ROW_HANDLER),
 	};
 	const struct {
 		int column;

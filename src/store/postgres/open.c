@@ -16,6 +16,7 @@
 #include "base/container.h"
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
+#include "store/postgres/reports.h"
 #include "store/store.h"
 
 /* The longest wait of a batch for a row that another transaction has locked:
@@ -222,6 +223,8 @@ static const struct postern_store_ops pg_ops = {
 	.read_closed = postern__pg_read_closed,
 	.stranded = postern__pg_stranded,
 	.reserve = postern__pg_reserve,
+	.report_runs = postern__pg_report_runs,
+	.read_runs = postern__pg_read_runs,
 };
 
 static void pg_end_look(void *connection) {

@@ -94,6 +94,8 @@ static bool copy_handlers(const struct pg_query *query, struct work *work) {
 		handler->done = (uint64_t)postern__pg_get(query, row, 6);
 		handler->discarded = (uint64_t)postern__pg_get(query, row, 7);
 		handler->oldest_pending_at_ms = postern__pg_get(query, row, 8);
+		handler->waiting = (uint64_t)postern__pg_get(query, row, 14);
+		handler->oldest_open_at_ms = postern__pg_get(query, row, 15);
 	}
 	work->stats.handlers = stats;
 	work->stats.handler_count = (size_t)count;
@@ -107,12 +109,15 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 	postern__pg_query(&query, connection);
 	postern__pg_now(&query);
 	int r = postern__pg_run(&query,
-			"WITH open AS (SELECT handler,"
+			"WITH now AS (SELECT coalesce($1, @now_ms()) AS t),"
+			" open AS (SELECT handler,"
 			" count(*) FILTER (WHERE node IS NULL) AS pending,"
 			" count(*) FILTER (WHERE node IS NULL AND failures > 0)"
 			" AS retrying,"
 			" count(*) FILTER (WHERE node IS NOT NULL) AS leased,"
-			" min(seq) FILTER (WHERE node IS NULL) AS oldest"
+			" min(seq) FILTER (WHERE node IS NULL) AS oldest,"
+			" count(*) FILTER (WHERE node IS NULL AND due_at >"
+			" (SELECT t FROM now)) AS waiting, min(seq) AS oldest_open"
 			" FROM @open GROUP BY handler),"
 			" ended AS (SELECT handler, count(*) AS poisoned FROM @ledger"
 			" WHERE state = 4 AND state <> 3 GROUP BY handler),"
@@ -124,15 +129,20 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 			" sum(o.leased)::bigint AS leased,"
 			" sum(e.poisoned)::bigint AS poisoned,"
 			" sum(t.done)::bigint AS done,"
-			" sum(t.discarded)::bigint AS discarded, min(o.oldest) AS oldest"
+			" sum(t.discarded)::bigint AS discarded, min(o.oldest) AS oldest,"
+			" sum(o.waiting)::bigint AS waiting,"
+			" min(o.oldest_open) AS oldest_open"
 			" FROM @handler a LEFT JOIN open o ON o.handler = a.id"
 			" LEFT JOIN ended e ON e.handler = a.id"
 			" LEFT JOIN tally t ON t.handler = a.id GROUP BY a.owner)"
 			" SELECT h.key, coalesce($1, @now_ms()), t.pending, t.retrying,"
 			" t.leased, t.poisoned, t.done, t.discarded, m.received_at,"
-			" h.paused, h.paused_at, h.paused_until, h.pause_reason, h.pause_by"
+			" h.paused, h.paused_at, h.paused_until, h.pause_reason, "
+			"h.pause_by,"
+			" t.waiting, n.received_at"
 			" FROM total t JOIN @handler h ON h.id = t.owner"
-			" LEFT JOIN @message m ON m.seq = t.oldest ORDER BY h.id",
+			" LEFT JOIN @message m ON m.seq = t.oldest"
+			" LEFT JOIN @message n ON n.seq = t.oldest_open ORDER BY h.id",
 			error);
 	if (r == POSTERN_OK && !copy_handlers(&query, work)) {
 		r = postern__pg_no_memory(error);

@@ -58,10 +58,41 @@ static int read_pause(struct sqlite_store *self, int64_t handler,
 			self->handlers[handler].owner, memory, out, error);
 }
 
+/* In a file that is open for reading only, where no handler is loaded. Without
+   the texts. */
+static int read_only_pauses(struct sqlite_store *self, const int64_t *handlers,
+		size_t count, struct postern_halt *out, struct postern_error *error) {
+	int r = postern__sqlite_read_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		struct sqlite_query query;
+		out[i] = (struct postern_halt){ 0 };
+		postern__sqlite_query(&query, &self->reader,
+				"SELECT o.paused, o.paused_at, o.paused_until, NULL, NULL"
+				" FROM postern_handler h"
+				" JOIN postern_handler o ON o.id = h.owner WHERE h.id = ?1");
+		postern__sqlite_bind_int(&query, 1, handlers[i]);
+		if (postern__sqlite_row(&query)) {
+			struct postern_halt stored;
+			postern__sqlite_halt(&query, 0, &stored);
+			(void)postern__halt_read(&stored, postern__sqlite_now(self), NULL,
+					&out[i]);
+		}
+		r = postern__sqlite_end(&query, error);
+	}
+	postern__sqlite_read_end(self);
+	return r;
+}
+
 int postern__sqlite_read_pauses(struct postern_store *store,
 		const int64_t *handlers, size_t count, struct postern_memory *memory,
 		struct postern_halt *out, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
+	if (self->read_only) {
+		return read_only_pauses(self, handlers, count, out, error);
+	}
 	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;

@@ -44,13 +44,14 @@ static const char *const heads[SQLITE_LISTING_SOURCES] = {
 	[SOURCE_OPEN] = "SELECT d.seq, d.handler, iif(d.node IS NULL, 1, 2),"
 					" d.fence, d.failures, d.starts, d.crashes,"
 					" iif(d.node IS NULL, d.due_at, 0),"
-					" iif(d.node IS NULL, 0, d.since), 0, " LAST_ERROR
+					" iif(d.node IS NULL, 0, d.since), 0, d.node, " LAST_ERROR
 					"," MESSAGE_COLUMNS " FROM postern_open d" MESSAGE_JOINS,
 	[SOURCE_LEDGER] =
 			"SELECT d.seq, d.handler, d.state, d.fence, d.failures,"
-			" d.starts, d.crashes, 0, 0, d.finished_at, " LAST_ERROR
+			" d.starts, d.crashes, 0, 0, d.finished_at, 0, " LAST_ERROR
 			"," MESSAGE_COLUMNS " FROM postern_ledger d" MESSAGE_JOINS,
-	[SOURCE_PARKED] = "SELECT d.seq, 0, 6, 0, 0, 0, 0, 0, 0, 0, NULL, NULL,"
+	[SOURCE_PARKED] = "SELECT d.seq, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, NULL,"
+					  " NULL,"
 					  " m.id, coalesce(m.source, c.name), m.type, c.name,"
 					  " m.received_at FROM postern_parked d"
 					  " LEFT JOIN postern_message m ON m.seq = d.seq"
@@ -327,6 +328,8 @@ bool postern__sqlite_listing_read(sqlite3_stmt *statement,
 		.leased_at_ms = sqlite3_column_int64(statement, SQLITE_ROW_LEASED_AT),
 		.finished_at_ms =
 				sqlite3_column_int64(statement, SQLITE_ROW_FINISHED_AT),
+		.node = (uint64_t)sqlite3_column_int64(statement, SQLITE_ROW_NODE),
+		.handler_id = sqlite3_column_int64(statement, SQLITE_ROW_HANDLER),
 	};
 	const struct {
 		int column;

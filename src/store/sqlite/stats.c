@@ -89,6 +89,57 @@ static int read_oldest(struct sqlite_store *self, int64_t owner,
 	return postern__sqlite_end(&query, error);
 }
 
+/* Counts the deliveries of this owner that are due later. */
+static int read_waiting(struct sqlite_store *self, int64_t owner,
+		struct postern_handler_stats *stats, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->reader,
+			"SELECT count(*) FROM postern_handler h"
+			" CROSS JOIN postern_open o INDEXED BY postern_open_due"
+			" ON o.handler = h.id AND o.due_at > ?2 WHERE h.owner = ?1"
+			" AND o.node IS NULL AND o.suspect = 0");
+	postern__sqlite_bind_int(&query, 1, owner);
+	postern__sqlite_bind_int(&query, 2, postern__sqlite_now(self));
+	if (postern__sqlite_row(&query)) {
+		stats->waiting = (uint64_t)postern__sqlite_int(&query, 0);
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+/* Reads when the oldest message was received that is open for this owner. The
+   leased ones have no index; they are mostly near the beginning of the
+   table. */
+static int read_oldest_open(struct sqlite_store *self, int64_t owner,
+		struct postern_handler_stats *stats, struct postern_error *error) {
+	struct sqlite_query query;
+	stats->oldest_open_at_ms = stats->oldest_pending_at_ms;
+	if (stats->leased == 0) {
+		return POSTERN_OK;
+	}
+	postern__sqlite_query(&query, &self->reader,
+			"SELECT received_at FROM postern_message WHERE seq ="
+			" (SELECT seq FROM postern_open WHERE handler IN"
+			" (SELECT id FROM postern_handler WHERE owner = ?1)"
+			" ORDER BY seq LIMIT 1)");
+	postern__sqlite_bind_int(&query, 1, owner);
+	if (postern__sqlite_row(&query)) {
+		stats->oldest_open_at_ms = postern__sqlite_int(&query, 0);
+	}
+	return postern__sqlite_end(&query, error);
+}
+
+static int read_open(struct sqlite_store *self, int64_t owner,
+		struct postern_handler_stats *stats, struct postern_error *error) {
+	int r = POSTERN_OK;
+	if (stats->pending > 0) {
+		r = read_oldest(self, owner, stats, error);
+	}
+	if (r == POSTERN_OK && stats->pending > 0) {
+		r = read_waiting(self, owner, stats, error);
+	}
+	return r == POSTERN_OK ? read_oldest_open(self, owner, stats, error) : r;
+}
+
 static int read_handlers(struct sqlite_store *self,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
@@ -127,10 +178,7 @@ static int read_handlers(struct sqlite_store *self,
 		handler->poisoned = (uint64_t)postern__sqlite_int(&query, 5);
 		handler->done = (uint64_t)postern__sqlite_int(&query, 6);
 		handler->discarded = (uint64_t)postern__sqlite_int(&query, 7);
-		if (handler->pending > 0) {
-			r = read_oldest(self, postern__sqlite_int(&query, 0), handler,
-					error);
-		}
+		r = read_open(self, postern__sqlite_int(&query, 0), handler, error);
 	}
 	out->handlers = stats;
 	out->handler_count = count;

@@ -114,6 +114,17 @@ CREATE TABLE @node_sleep (
 	sleeps boolean NOT NULL DEFAULT true,
 	rests boolean NOT NULL DEFAULT true
 );
+-- What a node has been running for longer than a second, when it was renewed
+-- last; written if that changed. started: when; lease: how long it may run, in
+-- ms, before it is shown as stuck.
+CREATE TABLE @node_run (
+	node bigint PRIMARY KEY REFERENCES @node ON DELETE CASCADE,
+	seq bigint[] NOT NULL,
+	handler integer[] NOT NULL,
+	fence bigint[] NOT NULL,
+	started bigint[] NOT NULL,
+	lease bigint[] NOT NULL
+);
 -- Nodes that ended or expired and whose leases are not all recovered yet.
 CREATE TABLE @gone (
 	node bigint PRIMARY KEY

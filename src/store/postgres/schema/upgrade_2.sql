@@ -30,3 +30,12 @@ CREATE TABLE @marker (
 	at bigint NOT NULL,
 	PRIMARY KEY (handler, key)
 );
+
+CREATE TABLE @node_run (
+	node bigint PRIMARY KEY REFERENCES @node ON DELETE CASCADE,
+	seq bigint[] NOT NULL,
+	handler integer[] NOT NULL,
+	fence bigint[] NOT NULL,
+	started bigint[] NOT NULL,
+	lease bigint[] NOT NULL
+);

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_STORE_POSTGRES_REPORTS_H
+#define POSTERN_STORE_POSTGRES_REPORTS_H
+
+/* What the nodes run: reports.c. */
+
+#include "store/postgres/postgres.h"
+
+int postern__pg_report_runs(struct postern_store *store, uint64_t node,
+		const struct postern_run_report *runs, size_t count,
+		struct postern_error *error);
+int postern__pg_read_runs(struct postern_store *store,
+		struct postern_memory *memory, struct postern_reports *out,
+		struct postern_error *error);
+
+#endif
