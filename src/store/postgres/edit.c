@@ -17,7 +17,7 @@
 #include "base/fail.h"
 #include "base/point.h"
 #include "store/common.h"
-#include "store/postgres/postgres.h"
+#include "store/postgres/listing.h"
 
 /* How often a delivery may change between being selected and being changed. */
 #define SELECTS_MAX 3

@@ -19,7 +19,7 @@
 #include "base/fail.h"
 #include "base/utf8.h"
 #include "store/common.h"
-#include "store/postgres/postgres.h"
+#include "store/postgres/listing.h"
 
 #define SQL_LEN_MAX 16384
 /* Longer than any valid pattern. */

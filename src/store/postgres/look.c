@@ -6,7 +6,7 @@
  */
 
 #include "base/fail.h"
-#include "store/postgres/postgres.h"
+#include "store/postgres/listing.h"
 
 struct detail_work {
 	int64_t seq;
