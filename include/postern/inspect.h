@@ -129,7 +129,9 @@ struct postern_listing;
  *         fewer rows than the limit, or none, and a cursor to continue.
  * out     yours; end it with postern_listing_destroy().
  *
- * POSTERN_E_INVALID: the cursor is invalid, or the limit is too large.
+ * POSTERN_E_INVALID: the cursor is invalid, or the filter exceeds a limit.
+ * POSTERN_E_NOTFOUND: neither the store nor this process has the handler or the
+ * channel of the filter; so for the other functions with a filter.
  */
 POSTERN_EXPORT int postern_box_list(struct postern_box *box,
 		const struct postern_filter *filter, struct postern_listing **out,

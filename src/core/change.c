@@ -118,7 +118,10 @@ static int change_many(struct postern_box *box, struct postern_edit *edit,
 				"condition besides the limit");
 	}
 	edit->filter = &full;
-	return postern__edit(box, edit, error);
+	r = postern__edit(box, edit, error);
+	return !r && edit->total == 0
+				   ? postern__filter_check_names(box, &full, error)
+				   : r;
 }
 
 static int change_one(struct postern_box *box, struct postern_edit *edit,

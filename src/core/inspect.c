@@ -10,7 +10,6 @@
 #include "base/fail.h"
 #include "base/host.h"
 #include "base/point.h"
-#include "base/sized.h"
 #include "core/box.h"
 #include "core/maintenance.h"
 #include "core/reason.h"
@@ -98,28 +97,6 @@ static int read_cursor(const char *cursor, struct postern_query *query,
 	return postern__fail(error, POSTERN_E_INVALID,
 			"invalid cursor '%s': use the cursor that a listing returned",
 			cursor);
-}
-
-int postern__filter_check(const struct postern_filter *filter,
-		uint32_t fallback, struct postern_filter *out,
-		struct postern_error *error) {
-	*out = (struct postern_filter){ .size = sizeof(*out) };
-	if (filter) {
-		int r = postern__sized_copy(out, sizeof(*out), filter,
-				"struct postern_filter", error);
-		if (r) {
-			return r;
-		}
-	}
-	if (out->limit == 0) {
-		out->limit = fallback;
-	}
-	if (out->limit > POSTERN_LIST_LIMIT_MAX) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"limit %" PRIu32 " is too large: it is at most %d", out->limit,
-				POSTERN_LIST_LIMIT_MAX);
-	}
-	return POSTERN_OK;
 }
 
 /* One page of rows as the store has them, with what is derived. */
@@ -222,6 +199,9 @@ int postern_box_list(struct postern_box *box,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	r = list_shown(box, &query, listing, error);
+	if (!r && listing->page.count == 0) {
+		r = postern__filter_check_names(box, &full, error);
+	}
 	if (r) {
 		postern_listing_destroy(listing);
 		return r;
@@ -317,6 +297,65 @@ int postern_box_find(struct postern_box *box, const char *id,
 	}
 	return box->store->ops->find(box->store, id, source, channel, seqs, max,
 			count_out, error);
+}
+
+struct postern_groups {
+	struct postern_memory *memory;
+	struct postern_group *items;
+	size_t count;
+};
+
+static int read_groups(struct postern_box *box,
+		const struct postern_filter *filter, struct postern_groups *groups,
+		struct postern_error *error) {
+	if (!box->store->ops->groups) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the store does not count errors by group");
+	}
+	int r = box->store->ops->groups(box->store, filter, groups->memory,
+			&groups->items, &groups->count, error);
+	return !r && groups->count == 0
+				   ? postern__filter_check_names(box, filter, error)
+				   : r;
+}
+
+int postern_box_groups(struct postern_box *box,
+		const struct postern_filter *filter, struct postern_groups **out,
+		struct postern_error *error) {
+	struct postern_filter full;
+	int r = postern__filter_check(filter, POSTERN_LIST_LIMIT_MAX, &full, error);
+	if (r) {
+		return r;
+	}
+	struct postern_groups *groups = calloc(1, sizeof(*groups));
+	if (groups) {
+		groups->memory = postern_memory_create();
+	}
+	r = groups && groups->memory
+				? read_groups(box, &full, groups, error)
+				: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	if (r) {
+		postern_groups_destroy(groups);
+		return r;
+	}
+	*out = groups;
+	return POSTERN_OK;
+}
+
+size_t postern_groups_count(const struct postern_groups *groups) {
+	return groups->count;
+}
+
+const struct postern_group *
+postern_groups_get(const struct postern_groups *groups, size_t index) {
+	return index < groups->count ? &groups->items[index] : NULL;
+}
+
+void postern_groups_destroy(struct postern_groups *groups) {
+	if (groups) {
+		postern_memory_destroy(groups->memory);
+		free(groups);
+	}
 }
 
 struct stats_object {

@@ -46,7 +46,11 @@ int postern__pauses_refresh(struct postern_box *box,
 /* With the mutex: whether a pause has ended since it was read. */
 bool postern__pauses_due(const struct postern_box *box);
 
-/* inspect.c */
+/* filter.c */
+/* Fails with POSTERN_E_NOTFOUND if the filter has a handler or a channel that
+   neither the store nor this process has. */
+int postern__filter_check_names(struct postern_box *box,
+		const struct postern_filter *filter, struct postern_error *error);
 /* Copy and check a filter; a limit of 0 becomes `fallback`. */
 int postern__filter_check(const struct postern_filter *filter,
 		uint32_t fallback, struct postern_filter *out,

@@ -16,6 +16,7 @@
 #include "core/accept.h"
 #include "core/box.h"
 #include "core/breaker.h"
+#include "core/error_group.h"
 #include "core/rate.h"
 #include "core/reason.h"
 #include "core/tenure.h"
@@ -319,6 +320,7 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		.duration_ms = run->started_ms ? run->ended_ms - run->started_ms : 0,
 		.outcome = outcome,
 		.error = run->reason,
+		.group = postern__error_group(run->reason),
 	};
 	postern__list_push_back(&box->settlements, &run->item.link);
 	box->settling++;

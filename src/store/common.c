@@ -7,7 +7,10 @@
 #include "store/common.h"
 
 #include <postern/handler.h>
+#include <postern/sys/memory.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/fail.h"
@@ -111,6 +114,101 @@ int postern__rival_fail(uint64_t node, const char *host, int64_t pid,
 			"node %016llx%s processes %s: stop it, or give all nodes the same "
 			"'processing' and 'lock_name'",
 			(unsigned long long)node, where, how);
+}
+
+static struct postern_group *tally_find(struct postern__tally *tally,
+		const struct postern_group *wanted) {
+	for (size_t i = 0; i < tally->count; i++) {
+		if (tally->groups[i].group == wanted->group &&
+				strcmp(tally->groups[i].handler, wanted->handler) == 0) {
+			return &tally->groups[i];
+		}
+	}
+	return NULL;
+}
+
+static bool tally_reserve(struct postern__tally *tally) {
+	if (tally->count < tally->cap) {
+		return true;
+	}
+	size_t cap = tally->cap > 0 ? 2 * tally->cap : 16;
+	struct postern_group *groups =
+			postern_memory_alloc(tally->memory, cap * sizeof *groups);
+	if (!groups) {
+		return false;
+	}
+	if (tally->count > 0) {
+		memcpy(groups, tally->groups, tally->count * sizeof *groups);
+	}
+	tally->groups = groups;
+	tally->cap = cap;
+	return true;
+}
+
+bool postern__tally_add(struct postern__tally *tally,
+		const struct postern_group *group) {
+	struct postern_group *known = tally_find(tally, group);
+	if (known) {
+		known->count += group->count;
+		known->first_at_ms = group->first_at_ms < known->first_at_ms
+									 ? group->first_at_ms
+									 : known->first_at_ms;
+		known->last_at_ms = group->last_at_ms > known->last_at_ms
+									? group->last_at_ms
+									: known->last_at_ms;
+		return true;
+	}
+	if (!tally_reserve(tally)) {
+		return false;
+	}
+	struct postern_group added = *group;
+	added.handler = postern_memory_text(tally->memory, group->handler);
+	added.example = postern_memory_text(tally->memory, group->example);
+	if (!added.handler || !added.example) {
+		return false;
+	}
+	tally->groups[tally->count++] = added;
+	return true;
+}
+
+static int compare_groups(const void *a, const void *b) {
+	const struct postern_group *left = a;
+	const struct postern_group *right = b;
+	if (left->count != right->count) {
+		return left->count > right->count ? -1 : 1;
+	}
+	int order = strcmp(left->handler, right->handler);
+	return order != 0 ? order
+					  : (left->group > right->group) -
+								(left->group < right->group);
+}
+
+void postern__tally_sort(struct postern__tally *tally) {
+	if (tally->count > 0) {
+		qsort(tally->groups, tally->count, sizeof *tally->groups,
+				compare_groups);
+	}
+}
+
+static char lower(char c) {
+	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool begins_with(const char *text, const char *part) {
+	while (*part && lower(*text) == lower(*part)) {
+		text++;
+		part++;
+	}
+	return !*part;
+}
+
+bool postern__error_contains(const char *text, const char *part) {
+	for (; text && *text; text++) {
+		if (begins_with(text, part)) {
+			return true;
+		}
+	}
+	return false;
 }
 
 void postern__store_report(const struct postern_store *store,

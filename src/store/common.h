@@ -72,6 +72,33 @@ bool postern__pause_stats(const struct postern_halt *stored, int64_t now,
 		struct postern_memory *memory, struct postern_handler_stats *out);
 bool postern__closed_stats(const struct postern_halt *stored,
 		struct postern_memory *memory, struct postern_channel_stats *out);
+/* The errors of attempts that a store ends by itself. */
+#define POSTERN__CRASH_ERROR "the process ended while this ran alone"
+#define POSTERN__ORPHAN_ERROR "no handler is registered under its key"
+
+/* How long after its last use a group of errors is recorded as used again, and
+   how often unused examples are looked for while there are too many. */
+#define POSTERN__SAMPLE_STEP_MS 1000
+#define POSTERN__SAMPLE_PURGE_MS 60000
+
+/* Groups that are counted row by row, in the caller's memory. */
+struct postern__tally {
+	struct postern_memory *memory;
+	struct postern_group *groups;
+	size_t count;
+	size_t cap;
+};
+
+/* Adds `count` to a group. Texts are copied if it is new; false: out of
+   memory. */
+bool postern__tally_add(struct postern__tally *tally,
+		const struct postern_group *group);
+/* Sorts the groups, most first. */
+void postern__tally_sort(struct postern__tally *tally);
+
+/* Whether the text contains the other one, regardless of the case of ASCII
+   letters. NULL contains nothing. */
+bool postern__error_contains(const char *text, const char *part);
 
 /* Reports an event that consists of a text; error may be NULL. */
 void postern__store_report(const struct postern_store *store,

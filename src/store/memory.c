@@ -213,6 +213,15 @@ static int memory_clean(struct postern_store *store,
 	return mutex_release(self, postern__mem_clean(self, cleaning, error));
 }
 
+static int memory_groups(struct postern_store *store,
+		const struct postern_filter *filter, struct postern_memory *memory,
+		struct postern_group **out, size_t *count_out,
+		struct postern_error *error) {
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_groups(self, filter, memory, out, count_out, error));
+}
+
 static void memory_destroy(struct postern_store *store) {
 	assert(store->ops == &memory_ops);
 	struct memory_store *self = container_of(store, struct memory_store, base);
@@ -220,6 +229,7 @@ static void memory_destroy(struct postern_store *store) {
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
 	postern__mem_locks_finish(self);
+	free(self->samples);
 	(void)pthread_mutex_destroy(&self->mutex); /* no thread holds it any more */
 	free(self);
 }
@@ -249,6 +259,7 @@ static const struct postern_store_ops memory_ops = {
 	.destroy = memory_destroy,
 	.read_pauses = memory_read_pauses,
 	.read_closed = memory_read_closed,
+	.groups = memory_groups,
 };
 
 int postern__memory_open(size_t bytes_max,

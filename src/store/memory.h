@@ -23,6 +23,7 @@
  * Stored ids of channels and handlers are positions in their arrays + 1.
  */
 
+#include <postern/handler.h>
 #include <postern/sys/memory.h>
 #include <postern/sys/store.h>
 #include <pthread.h>
@@ -68,8 +69,9 @@ struct memory_delivery {
 	uint32_t failures;
 	uint32_t starts;
 	uint32_t crashes;
-	uint64_t group; /* the suspect group; 0: not a suspect */
-	bool solo;      /* leased as the only suspect of its group */
+	uint64_t group;       /* the suspect group; 0: not a suspect */
+	uint64_t error_group; /* of the last error; 0: none */
+	bool solo;            /* leased as the only suspect of its group */
 	int64_t due_at_ms;
 	int64_t since_ms; /* when the delivery became pending */
 	int64_t leased_at_ms;
@@ -167,6 +169,17 @@ struct memory_lock {
 	struct memory_expiry expiry;
 };
 
+/* An example of a group of errors; group 0 of a handler: of all that exceed
+   POSTERN_GROUP_COUNT_MAX. */
+struct memory_sample {
+	uint64_t group;
+	int64_t handler;
+	int64_t first_at_ms;
+	int64_t last_at_ms;
+	bool used; /* while unused ones are removed */
+	char text[POSTERN_REASON_LEN_MAX + 1];
+};
+
 struct memory_store {
 	struct postern_store base;
 	struct memory_markers markers;
@@ -188,6 +201,10 @@ struct memory_store {
 	size_t node_count;
 	struct memory_lock *locks;
 	size_t lock_count;
+	struct memory_sample *samples;
+	size_t sample_count; /* with those of group 0 */
+	size_t sample_cap;
+	int64_t samples_purged_at_ms;
 
 	/* By seq - 1; NULL: the remembered id was cleaned up. */
 	struct memory_message **messages;
@@ -236,6 +253,23 @@ int postern__mem_stats(struct memory_store *self, struct postern_memory *memory,
 
 int postern__mem_clean(struct memory_store *self,
 		struct postern_cleaning *cleaning, struct postern_error *error);
+
+int postern__mem_groups(struct memory_store *self,
+		const struct postern_filter *filter, struct postern_memory *memory,
+		struct postern_group **out, size_t *count_out,
+		struct postern_error *error);
+
+/* memory_groups.c: examples of groups of errors. */
+
+/* Reserves room for `count` more examples; false: out of memory. */
+bool postern__mem_samples_reserve(struct memory_store *self, size_t count);
+/* Sets the group of a delivery's last error, and keeps an example in room that
+   was reserved. Group 0: nothing changes. */
+void postern__mem_error_group_set(struct memory_store *self,
+		struct memory_delivery *delivery, uint64_t group, const char *text,
+		int64_t now);
+/* Removes the examples that no delivery uses. */
+void postern__mem_samples_purge(struct memory_store *self, int64_t now);
 
 int64_t postern__mem_now(struct memory_store *self);
 

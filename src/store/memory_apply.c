@@ -165,6 +165,7 @@ static void route_open(struct memory_store *self, struct parts *parts,
 			   delivery->state == POSTERN_STATE_POISONED) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
+		delivery->error_group = 0;
 		postern__mem_make_pending(self, delivery, now, now, 0);
 	} else {
 		return;
@@ -258,6 +259,12 @@ static void accept_one(struct memory_store *self, struct postern_accept *accept,
 	}
 }
 
+static bool has_group(const struct postern_settlement *settlement) {
+	return settlement->group && settlement->error &&
+		   (settlement->to == POSTERN_SETTLE_PENDING ||
+				   settlement->to == POSTERN_SETTLE_POISONED);
+}
+
 /* Returns the attempt if it was not used, else NULL. */
 static struct memory_attempt *settle_one(struct memory_store *self,
 		struct postern_settlement *settlement, struct memory_attempt *attempt,
@@ -283,6 +290,10 @@ static struct memory_attempt *settle_one(struct memory_store *self,
 	if (attempt) {
 		postern__mem_attempt_take(self, delivery, attempt,
 				ended - settlement->duration_ms, ended);
+	}
+	if (has_group(settlement)) {
+		postern__mem_error_group_set(self, delivery, settlement->group,
+				settlement->error, ended);
 	}
 	switch (settlement->to) {
 	case POSTERN_SETTLE_DONE:
@@ -314,8 +325,10 @@ static bool keeps_attempt(const struct postern_settlement *settlement) {
 static bool batch_allocate(struct memory_store *self,
 		const struct postern_batch *batch, struct parts *parts,
 		struct memory_attempt **attempts) {
+	size_t samples = 0;
 	for (size_t i = 0; i < batch->settlement_count; i++) {
 		const struct postern_settlement *settlement = &batch->settlements[i];
+		samples += has_group(settlement);
 		if (keeps_attempt(settlement)) {
 			attempts[i] = postern__mem_attempt_create(settlement->outcome,
 					settlement->error);
@@ -332,7 +345,8 @@ static bool batch_allocate(struct memory_store *self,
 		}
 		keys += parts[i].handler_key_count;
 	}
-	return postern__mem_messages_reserve(self, batch->accept_count) &&
+	return postern__mem_samples_reserve(self, samples) &&
+		   postern__mem_messages_reserve(self, batch->accept_count) &&
 		   postern__mem_keys_reserve(self, keys);
 }
 

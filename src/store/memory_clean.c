@@ -98,5 +98,8 @@ int postern__mem_clean(struct memory_store *self,
 	}
 	memcpy(cleaning->cursor, &seq, sizeof seq);
 	cleaning->more = seq < last;
+	if (!cleaning->more) {
+		postern__mem_samples_purge(self, now);
+	}
 	return POSTERN_OK;
 }

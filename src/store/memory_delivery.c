@@ -238,6 +238,9 @@ void postern__mem_make_ended(struct memory_store *self,
 	delivery->state = state;
 	delivery->finished_at_ms = now;
 	delivery->group = 0;
+	if (state != POSTERN_STATE_POISONED) {
+		delivery->error_group = 0;
+	}
 	if (delivery->handler == 0) {
 		return;
 	}

@@ -21,12 +21,22 @@ void postern__mem_cursor_init(struct memory_cursor *cursor,
 	int64_t last = (int64_t)self->message_count;
 	/* A cursor comes from outside: do not iterate down from INT64_MAX. */
 	bool inside = after_seq > 0 && after_seq <= last;
+	int64_t first = filter->oldest ? (after_seq > 0 ? last + 1 : 1) : last;
 	*cursor = (struct memory_cursor){
 		.store = self,
 		.filter = filter,
-		.seq = inside ? after_seq : last,
+		.seq = inside ? after_seq : first,
 		.handler = inside ? after_handler : -1,
 	};
+}
+
+static bool id_matches(const struct postern_filter *filter, const char *id) {
+	for (size_t i = 0; i < filter->message_id_count; i++) {
+		if (strcmp(filter->message_ids[i], id) == 0) {
+			return true;
+		}
+	}
+	return filter->message_id_count == 0;
 }
 
 static bool text_matches(const char *wanted, const char *text) {
@@ -43,6 +53,7 @@ static bool message_matches(const struct memory_store *self,
 		   text_matches(filter->channel,
 				   self->channels[message->channel - 1].name) &&
 		   text_matches(filter->message_id, data->id) &&
+		   id_matches(filter, data->id) &&
 		   text_matches(filter->source, data->source) &&
 		   (!filter->type ||
 				   postern__pattern_match(filter->type, strlen(filter->type),
@@ -59,6 +70,12 @@ static bool delivery_matches(struct memory_store *self,
 			return false;
 		}
 	}
+	if ((filter->group && filter->group != delivery->error_group) ||
+			(filter->error &&
+					!postern__error_contains(postern__mem_last_error(delivery),
+							filter->error))) {
+		return false;
+	}
 	if (filter->state == POSTERN_STATE_RETRYING) {
 		return delivery->state == POSTERN_STATE_PENDING &&
 			   delivery->failures > 0;
@@ -69,7 +86,9 @@ static bool delivery_matches(struct memory_store *self,
 
 struct memory_delivery *postern__mem_cursor_next(struct memory_cursor *cursor) {
 	struct memory_store *self = cursor->store;
-	for (; cursor->seq > 0; cursor->seq--, cursor->handler = -1) {
+	int64_t step = cursor->filter->oldest ? 1 : -1;
+	for (; cursor->seq > 0 && cursor->seq <= (int64_t)self->message_count;
+			cursor->seq += step, cursor->handler = -1) {
 		struct memory_message *message =
 				postern__mem_message_get(self, cursor->seq);
 		if (!message || !message_matches(self, cursor->filter, message)) {
@@ -145,6 +164,7 @@ static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 	if (delivery->state != POSTERN_STATE_PENDING) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
+		delivery->error_group = 0;
 	}
 	postern__mem_make_pending(self, delivery, now, now, delivery->group);
 }
@@ -194,22 +214,25 @@ static int edit_single(struct memory_store *self, struct postern_edit *edit,
 }
 
 static int edit_many(struct memory_store *self, struct postern_edit *edit) {
-	uint64_t count = 0;
+	edit->count = 0;
+	edit->total = 0;
 	struct memory_cursor cursor;
 	postern__mem_cursor_init(&cursor, self, edit->filter, 0, 0);
 	struct memory_delivery *delivery;
-	while (count < edit->filter->limit &&
-			(delivery = postern__mem_cursor_next(&cursor))) {
+	while ((delivery = postern__mem_cursor_next(&cursor))) {
 		if (edit_check(edit, delivery, NULL) != POSTERN_OK ||
 				!is_needed(edit, delivery)) {
+			continue;
+		}
+		edit->total++;
+		if (edit->count == edit->filter->limit) {
 			continue;
 		}
 		if (!edit->dry_run) {
 			edit_one(self, edit, delivery);
 		}
-		count++;
+		edit->count++;
 	}
-	edit->count = count;
 	return POSTERN_OK;
 }
 

@@ -10,6 +10,8 @@
 
 #include "base/fail.h"
 #include "base/list.h"
+#include "core/error_group.h"
+#include "store/common.h"
 #include "store/memory.h"
 
 struct lost {
@@ -50,6 +52,9 @@ static void memory_crash_record(struct memory_store *self, struct lost *lost,
 	postern__mem_attempt_take(self, delivery, lost->attempt,
 			delivery->leased_at_ms, now);
 	lost->attempt = NULL; /* the delivery owns it now */
+	postern__mem_error_group_set(self, delivery,
+			postern__error_group(POSTERN__CRASH_ERROR), POSTERN__CRASH_ERROR,
+			now);
 	if (delivery->crashes >= handler->max_crashes) {
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, now);
 		out->poisoned++;
@@ -140,10 +145,14 @@ int postern__mem_recover(struct memory_store *self,
 	for (size_t i = 0; i < count; i++) {
 		if (has_crashed(&lost[i]) &&
 				!(lost[i].attempt = postern__mem_attempt_create("crash",
-						  "the process ended while this ran alone"))) {
+						  POSTERN__CRASH_ERROR))) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 			goto out;
 		}
+	}
+	if (!postern__mem_samples_reserve(self, count)) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
 	}
 	for (size_t i = 0; i < count;) {
 		i += memory_lost_recover(self, &lost[i], count - i, now, &recovered);
@@ -225,14 +234,19 @@ static int orphans_poison(struct memory_store *self, uint64_t asking,
 	struct postern__list attempts;
 	postern__list_init(&attempts);
 	for (uint64_t i = 0; i < count; i++) {
-		struct memory_attempt *attempt = postern__mem_attempt_create("poison",
-				"no handler is registered under its key");
+		struct memory_attempt *attempt =
+				postern__mem_attempt_create("poison", POSTERN__ORPHAN_ERROR);
 		if (!attempt) {
 			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 			goto out;
 		}
 		postern__list_push_back(&attempts, &attempt->link);
 	}
+	if (!postern__mem_samples_reserve(self, (size_t)count)) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		goto out;
+	}
+	const uint64_t group = postern__error_group(POSTERN__ORPHAN_ERROR);
 	struct memory_delivery *delivery;
 	while (!postern__list_empty(&attempts) &&
 			(delivery = orphan_first(self, asking, only))) {
@@ -240,6 +254,8 @@ static int orphans_poison(struct memory_store *self, uint64_t asking,
 				container_of(postern__list_pop_front(&attempts),
 						struct memory_attempt, link),
 				now, now);
+		postern__mem_error_group_set(self, delivery, group,
+				POSTERN__ORPHAN_ERROR, now);
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_POISONED, now);
 	}
 out:

@@ -27,6 +27,8 @@ extern const struct tap_case orphan_cases[];
 extern const struct tap_case park_cases[];
 extern const struct tap_case edit_cases[];
 extern const struct tap_case halt_cases[];
+extern const struct tap_case filter_cases[];
+extern const struct tap_case group_cases[];
 extern const struct tap_case list_cases[];
 extern const struct tap_case read_cases[];
 extern const struct tap_case shown_cases[];

@@ -6,6 +6,7 @@
  */
 
 #include "conformance/stand.h"
+#include "core/error_group.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -272,6 +273,7 @@ int64_t stand_park(struct stand *stand, const char *id) {
 
 int stand_settle(struct stand *stand, struct postern_settlement settlement) {
 	settlement.code = -99;
+	settlement.group = postern__error_group(settlement.error);
 	struct postern_batch batch = {
 		.node = stand->node,
 		.settlements = &settlement,

@@ -95,7 +95,7 @@ int64_t stand_accept_many(struct stand *stand, size_t count, int64_t handler);
 /* Accept a message that is parked; returns its seq. */
 int64_t stand_park(struct stand *stand, const char *id);
 
-/* Apply one settlement; returns its code. */
+/* Apply one settlement, with the group of its error; returns its code. */
 int stand_settle(struct stand *stand, struct postern_settlement settlement);
 /* A settlement without delay, failures or error. */
 int stand_settle_to(struct stand *stand, int64_t seq, int64_t handler,

@@ -48,6 +48,8 @@ int main(int argc, char **argv) {
 		park_cases,
 		edit_cases,
 		halt_cases,
+		filter_cases,
+		group_cases,
 		list_cases,
 		read_cases,
 		shown_cases,

@@ -165,7 +165,7 @@ static void depth_bombs(void) {
 	CHECK_CONTAINS(fixture_text(&self, "detail"), "deep");
 	/* Brackets in strings do not count as depth. */
 	(void)snprintf(text, 70000,
-			"{\"filter\":{\"handler\":\"\\\"[[[[[[[[[[[[[[[[[[[[[[[[\"}}");
+			"{\"filter\":{\"source\":\"\\\"[[[[[[[[[[[[[[[[[[[[[[[[\"}}");
 	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry", text), 200);
 	memset(text, ' ', 65537);
 	text[65537] = '\0';

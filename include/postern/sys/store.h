@@ -213,6 +213,10 @@ enum postern_settle_to {
  * Any settlement clears crashes and suspicion. Each one except RETURNED and
  * DONE keeps an attempt (fence, times, outcome, error), the last
  * POSTERN_ATTEMPTS_KEPT of a delivery; a DONE needs no other record.
+ *
+ * PENDING and POISONED store the group of the error, if it has one, with the
+ * delivery, and an example of the group, see groups(). A delivery that is
+ * reopened or ends otherwise has none.
  */
 struct postern_settlement {
 	int64_t seq;
@@ -225,6 +229,7 @@ struct postern_settlement {
 	int64_t lag_ms;      /* how long ago the run ended; delay_ms is from now */
 	const char *outcome; /* never NULL: "done", "retry", … */
 	const char *error;   /* may be NULL; valid UTF-8, truncated */
+	uint64_t group;      /* of the error, see core/error_group.h; 0: none */
 	bool again;          /* repeated: it was in a batch that failed */
 	/* out */
 	int code;
@@ -480,7 +485,8 @@ struct postern_edit {
 	const char *by;
 	/* out */
 	uint64_t count;
-	uint64_t total; /* that match, also beyond the limit */
+	uint64_t total; /* that match and whose state allows it, also beyond the
+					   limit */
 	int64_t until_ms;
 };
 
@@ -601,7 +607,8 @@ struct postern_store_ops {
 	int (*edit)(struct postern_store *store, struct postern_edit *edit,
 			struct postern_error *error);
 
-	/* Newest message first; deliveries of one message by handler id. In the
+	/* Newest message first, or oldest; deliveries of one message by handler
+	   id. A name that is not stored matches nothing. In the
 	   rows of this and of get(), the caller sets what is derived: `shown`,
 	   `attempt`, `max_attempts`, `reason`, `until_ms`, `host`, `pid`,
 	   `started_at_ms`, `reported_at_ms`. */
@@ -736,6 +743,15 @@ struct postern_store_ops {
 	   the node under the same fence. */
 	int (*read_runs)(struct postern_store *store, struct postern_memory *memory,
 			struct postern_reports *out, struct postern_error *error);
+	/* Count the deliveries that match the filter and have a group of errors,
+	   by group and handler, most first. The store keeps examples of at most
+	   POSTERN_GROUP_COUNT_MAX, used times to a second; other deliveries are
+	   counted in group 0 of their handler. clean() removes unused examples;
+	   if there are too many, they are removed without it, once a minute. */
+	int (*groups)(struct postern_store *store,
+			const struct postern_filter *filter, struct postern_memory *memory,
+			struct postern_group **out, size_t *count_out,
+			struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */

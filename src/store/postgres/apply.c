@@ -205,9 +205,11 @@ static void add_settlements(struct pg_query *query, const struct work *work) {
 	if (plain) {
 		postern__pg_null_array(query, PG_TEXT);
 		postern__pg_null_array(query, PG_TEXT);
+		postern__pg_null_array(query, PG_INT8);
 	} else {
 		EACH_SETTLEMENT(PG_TEXT, postern__pg_text(query, s->outcome));
 		EACH_SETTLEMENT(PG_TEXT, postern__pg_text(query, s->error));
+		EACH_SETTLEMENT(PG_INT8, postern__pg_group(query, s->group));
 	}
 	postern__pg_int4(query, POSTERN_ATTEMPTS_KEPT);
 }
@@ -529,7 +531,7 @@ static int apply_batch(struct pg_connection *connection, void *context,
 				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
 				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
 				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
-				" $43, $44, $45, $46, $47, $48)",
+				" $43, $44, $45, $46, $47, $48, $49)",
 				&connection->apply_named, error);
 	}
 	postern__point("postgres-apply.after");

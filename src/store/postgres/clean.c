@@ -375,6 +375,17 @@ static int trust_status(struct pg_connection *connection, void *context,
 	return POSTERN_OK;
 }
 
+static int purge_samples(struct pg_connection *connection,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
+	int r = postern__pg_run(&query,
+			"SELECT @purge_samples_1(coalesce($1, @now_ms()))", error);
+	postern__pg_end(&query);
+	return r;
+}
+
 static int clean_once(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	struct cleaner *result = context;
@@ -390,6 +401,9 @@ static int clean_once(struct pg_connection *connection, void *context,
 	cleaner.seqs = NULL;
 	if (r == POSTERN_OK) {
 		r = postern__pg_fold_tallies(connection, error);
+	}
+	if (r == POSTERN_OK && !cleaner.more) {
+		r = purge_samples(connection, error);
 	}
 	int64_t xid = 0;
 	if (r == POSTERN_OK) {

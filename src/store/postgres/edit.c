@@ -82,7 +82,8 @@ static const char discard_pending[] = FREE_PENDING
 		" FROM changed)," COUNT_DISCARDED;
 
 static const char discard_poisoned[] = FREE_ENDED
-		", changed AS (UPDATE @ledger d SET state = 5, finished_at = $5"
+		", changed AS (UPDATE @ledger d SET state = 5, finished_at = $5,"
+		" error_group = NULL"
 		" FROM free f WHERE " IS_FREE " AND d.state = 4"
 		" RETURNING d.handler)," COUNT_DISCARDED;
 
@@ -277,6 +278,20 @@ static int edit_single(struct pg_connection *connection,
 	return fail_busy(edit, error);
 }
 
+static int count_matching(struct pg_connection *connection,
+		const struct pg_listing *listing, uint64_t *total_out,
+		struct postern_error *error) {
+	struct pg_listing all = *listing;
+	struct pg_query query;
+	all.kind = PG_LISTING_COUNT;
+	int r = postern__pg_listing_run(&query, connection, &all, error);
+	if (r == POSTERN_OK && postern__pg_rows(&query) > 0) {
+		*total_out = (uint64_t)postern__pg_get(&query, 0, 0);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 static int edit_many(struct pg_connection *connection,
 		struct postern_edit *edit, int64_t now, struct postern_error *error) {
 	bool retry = edit->kind == POSTERN_CHANGE_RETRY;
@@ -299,7 +314,11 @@ static int edit_many(struct pg_connection *connection,
 		.now = now,
 	};
 	edit->count = (uint64_t)chosen.count;
-	if (chosen.count > 0 && !edit->dry_run) {
+	edit->total = edit->count;
+	if (r == POSTERN_OK && edit->count == edit->filter->limit) {
+		r = count_matching(connection, &listing, &edit->total, error);
+	}
+	if (r == POSTERN_OK && chosen.count > 0 && !edit->dry_run) {
 		r = change_all(connection, edit, &chosen, error);
 		edit->count = chosen.changed;
 	}

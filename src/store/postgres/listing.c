@@ -33,47 +33,74 @@ static const unsigned states_of[PART_COUNT] = {
 	[PART_PARKED] = POSTERN__STATE_BIT(POSTERN_STATE_PARKED),
 };
 
-static const char *const heads[PART_COUNT] = {
-	[PART_OPEN] = "SELECT d.seq, d.handler,"
+static const char *const columns[PART_COUNT] = {
+	[PART_OPEN] = "d.seq, d.handler,"
 				  " CASE WHEN d.node IS NULL THEN 1 ELSE 2 END AS state,"
 				  " d.fence, d.failures, d.starts, d.crashes,"
 				  " CASE WHEN d.node IS NULL THEN d.due_at ELSE 0 END"
 				  " AS next_at,"
 				  " CASE WHEN d.node IS NULL THEN 0 ELSE d.since END"
-				  " AS leased_at, 0::bigint AS finished_at, d.node"
-				  " FROM @open d",
-	[PART_LEDGER] = "SELECT d.seq, d.handler, d.state::integer AS state,"
+				  " AS leased_at, 0::bigint AS finished_at, d.node,"
+				  " d.error_group",
+	[PART_LEDGER] = "d.seq, d.handler, d.state::integer AS state,"
 					" d.fence, d.failures, d.starts, d.crashes,"
 					" 0::bigint AS next_at, 0::bigint AS leased_at,"
-					" d.finished_at, NULL::bigint AS node"
-					" FROM @ledger d",
-	[PART_PARKED] = "SELECT d.seq, 0 AS handler, 6 AS state,"
+					" d.finished_at, NULL::bigint AS node, d.error_group",
+	[PART_PARKED] = "d.seq, 0 AS handler, 6 AS state,"
 					" 0::bigint AS fence, 0 AS failures, 0 AS starts,"
 					" 0 AS crashes, 0::bigint AS next_at,"
 					" 0::bigint AS leased_at, 0::bigint AS finished_at,"
-					" NULL::bigint AS node FROM @parked d",
+					" NULL::bigint AS node, NULL::bigint AS error_group",
+};
+
+static const char *const tables[PART_COUNT] = {
+	[PART_OPEN] = " FROM @open d",
+	[PART_LEDGER] = " FROM @ledger d",
+	[PART_PARKED] = " FROM @parked d",
 };
 
 _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
 					   POSTERN_STATE_PARKED == 6,
 		"these numbers are in the SQL above");
 
-/* With the newest error that is kept of an attempt. */
+/* The newest error that is kept of an attempt. */
+#define LAST_ERROR                                        \
+	"(SELECT a.error FROM @attempt a WHERE a.seq = d.seq" \
+	" AND a.handler = d.handler AND a.error IS NOT NULL"  \
+	" ORDER BY a.id DESC LIMIT 1)"
+
+/* With small ASCII letters only, as in add_error(). */
+#define LOWER_ERROR                                           \
+	"translate(" LAST_ERROR ", 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'," \
+	" 'abcdefghijklmnopqrstuvwxyz')"
+
 #define PAGE_BEGIN                                                     \
 	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts," \
 	" d.crashes, d.next_at, d.leased_at, d.finished_at, d.node,"       \
-	" (SELECT a.error FROM @attempt a WHERE a.seq = d.seq"             \
-	" AND a.handler = d.handler AND a.error IS NOT NULL"               \
-	" ORDER BY a.id DESC LIMIT 1),"                                    \
+	" d.error_group, " LAST_ERROR ","                                  \
 	" h.key, m.id, coalesce(m.source, c.name), m.type, c.name,"        \
 	" m.received_at FROM (SELECT * FROM ("
-#define PAGE_END                                        \
-	") AS p ORDER BY seq DESC, handler LIMIT $12) AS d" \
-	" LEFT JOIN @handler s ON s.id = d.handler"         \
-	" LEFT JOIN @handler h ON h.id = s.owner"           \
-	" LEFT JOIN @message m ON m.seq = d.seq"            \
-	" LEFT JOIN @channel c ON c.id = m.channel"         \
-	" ORDER BY d.seq DESC, d.handler"
+#define PAGE_END(direction)                                     \
+	") AS p ORDER BY seq" direction ", handler LIMIT $12) AS d" \
+	" LEFT JOIN @handler s ON s.id = d.handler"                 \
+	" LEFT JOIN @handler h ON h.id = s.owner"                   \
+	" LEFT JOIN @message m ON m.seq = d.seq"                    \
+	" LEFT JOIN @channel c ON c.id = m.channel"                 \
+	" ORDER BY d.seq" direction ", d.handler"
+
+/* A delivery whose group has no example is counted in group 0. */
+#define GROUPS_BEGIN                                                  \
+	"SELECT coalesce(s.error_group, 0), h.key, sum(d.count)::bigint," \
+	" coalesce(min(coalesce(s.first_at, z.first_at)), 0),"            \
+	" coalesce(max(coalesce(s.last_at, z.last_at)), 0),"              \
+	" coalesce(max(coalesce(s.text, z.text)), '') FROM ("
+#define GROUPS_END                                                        \
+	") AS d LEFT JOIN @sample s ON s.error_group = d.error_group"         \
+	" AND s.handler = d.handler AND d.error_group <> 0"                   \
+	" LEFT JOIN @sample z ON z.error_group = 0 AND z.handler = d.handler" \
+	" JOIN @handler a ON a.id = d.handler"                                \
+	" JOIN @handler h ON h.id = a.owner"                                  \
+	" GROUP BY coalesce(s.error_group, 0), h.key"
 
 bool postern__pg_is_text(const char *text) {
 	return !text || postern__utf8_valid(text, strlen(text));
@@ -103,6 +130,7 @@ static void add_message_filter(struct postern__buf *sql,
 		{ filter->since_ms != 0, "m.received_at >= $6" },
 		{ filter->until_ms != 0, "m.received_at < $7" },
 		{ filter->message_id, "m.id = $8" },
+		{ filter->message_id_count > 0, "m.id = ANY ($15)" },
 		{ filter->type, "m.type LIKE $10" },
 		{ filter->source,
 				"(m.source = $11 OR (m.source IS NULL AND m.channel ="
@@ -124,9 +152,26 @@ static void add_filter(struct postern__buf *sql, int part,
 		const struct pg_listing *listing) {
 	const struct postern_filter *filter = listing->query->filter;
 	const char *handler = part == PART_PARKED ? "0" : "d.handler";
+	const char *beyond = filter->oldest ? ">" : "<";
 	if (listing->query->after_seq > 0) {
-		postern__buf_printf(sql, " AND d.seq <= $1 AND (d.seq < $1 OR %s > $2)",
-				handler);
+		postern__buf_printf(sql,
+				" AND d.seq %s= $1 AND (d.seq %s $1 OR %s > $2)", beyond,
+				beyond, handler);
+	}
+	if (filter->error) {
+		postern__buf_append_text(sql,
+				part == PART_PARKED ? " AND false"
+									: " AND strpos(" LOWER_ERROR ", $13) > 0");
+	}
+	if (filter->group) {
+		postern__buf_append_text(sql, part == PART_PARKED
+											  ? " AND false"
+											  : " AND d.error_group = $14");
+	}
+	if (filter->message_id_count > 0) {
+		postern__buf_append_text(sql,
+				" AND d.seq = ANY (ARRAY(SELECT seq FROM @seen"
+				" WHERE k0 = ANY ($16)))");
 	}
 	if (filter->seq) {
 		postern__buf_append_text(sql, " AND d.seq = $3");
@@ -153,15 +198,28 @@ static void add_filter(struct postern__buf *sql, int part,
 
 static void add_part(struct postern__buf *sql, int part, unsigned states,
 		const struct pg_listing *listing) {
-	postern__buf_append_text(sql, "(");
-	postern__buf_append_text(sql, heads[part]);
+	static const char *const begins[] = {
+		[PG_LISTING_COUNT] = "count(*) AS count",
+		[PG_LISTING_GROUPS] = "d.error_group, d.handler, count(*) AS count",
+	};
+	bool rows = listing->kind == PG_LISTING_ROWS;
+	postern__buf_append_text(sql, "(SELECT ");
+	postern__buf_append_text(sql, rows ? columns[part] : begins[listing->kind]);
+	postern__buf_append_text(sql, tables[part]);
 	postern__buf_append_text(sql, " WHERE true");
 	add_states(sql, part, states);
 	add_filter(sql, part, listing);
-	postern__buf_append_text(sql, part == PART_PARKED
-										  ? " ORDER BY d.seq DESC"
-										  : " ORDER BY d.seq DESC, d.handler");
-	postern__buf_append_text(sql, " LIMIT $12)");
+	if (rows) {
+		postern__buf_append_text(sql, listing->query->filter->oldest
+											  ? " ORDER BY d.seq"
+											  : " ORDER BY d.seq DESC");
+		postern__buf_append_text(sql,
+				part == PART_PARKED ? " LIMIT $12" : ", d.handler LIMIT $12");
+	} else if (listing->kind == PG_LISTING_GROUPS) {
+		postern__buf_append_text(sql, " AND d.error_group IS NOT NULL"
+									  " GROUP BY d.error_group, d.handler");
+	}
+	postern__buf_append_text(sql, ")");
 }
 
 /* Returns the number of parts. */
@@ -205,6 +263,39 @@ static int add_pattern(struct pg_query *query, const char *pattern,
 	return r;
 }
 
+static int add_error(struct pg_query *query, const char *part,
+		struct postern_error *error) {
+	struct postern__buf text;
+	postern__buf_init(&text, POSTERN_FILTER_ERROR_LEN_MAX + 1);
+	for (; part && *part; part++) {
+		bool is_capital = *part >= 'A' && *part <= 'Z';
+		postern__buf_append_char(&text,
+				is_capital ? (char)(*part - 'A' + 'a') : *part);
+	}
+	int r = postern__buf_check(&text, "the text in the error", error);
+	postern__pg_text(query, postern__buf_text(&text));
+	postern__buf_finish(&text);
+	return r;
+}
+
+/* Ids that are not UTF-8 match nothing, and cannot be sent. */
+static void add_ids(struct pg_query *query,
+		const struct postern_filter *filter) {
+	postern__pg_array(query, PG_TEXT);
+	for (size_t i = 0; i < filter->message_id_count; i++) {
+		if (postern__pg_is_text(filter->message_ids[i])) {
+			postern__pg_text(query, filter->message_ids[i]);
+		}
+	}
+	postern__pg_array_end(query);
+	postern__pg_array(query, PG_INT8);
+	for (size_t i = 0; i < filter->message_id_count; i++) {
+		postern__pg_int8(query, postern__pg_id_word(query->connection->store,
+										filter->message_ids[i]));
+	}
+	postern__pg_array_end(query);
+}
+
 /* Adds all parameters, whether the text uses them or not. */
 static int add_parameters(struct pg_query *query,
 		const struct pg_listing *listing, struct postern_error *error) {
@@ -228,6 +319,11 @@ static int add_parameters(struct pg_query *query,
 	} else {
 		postern__pg_null(query, PG_INT8);
 	}
+	if (r == POSTERN_OK) {
+		r = add_error(query, filter->error, error);
+	}
+	postern__pg_int8(query, (int64_t)filter->group);
+	add_ids(query, filter);
 	return r;
 }
 
@@ -236,21 +332,35 @@ static bool is_possible(const struct postern_filter *filter) {
 		   postern__pg_is_text(filter->channel) &&
 		   postern__pg_is_text(filter->message_id) &&
 		   postern__pg_is_text(filter->type) &&
+		   postern__pg_is_text(filter->error) &&
 		   postern__pg_is_text(filter->source);
 }
 
 int postern__pg_listing_run(struct pg_query *query,
 		struct pg_connection *connection, const struct pg_listing *listing,
 		struct postern_error *error) {
+	static const char *const begins[] = {
+		[PG_LISTING_ROWS] = PAGE_BEGIN,
+		[PG_LISTING_COUNT] = "SELECT coalesce(sum(count), 0)::bigint FROM (",
+		[PG_LISTING_GROUPS] = GROUPS_BEGIN,
+	};
+	static const char *const ends[] = {
+		[PG_LISTING_ROWS] = PAGE_END(" DESC"),
+		[PG_LISTING_COUNT] = ") AS d",
+		[PG_LISTING_GROUPS] = GROUPS_END,
+	};
 	postern__pg_query(query, connection);
 	if (!is_possible(listing->query->filter)) {
 		return POSTERN_OK; /* without a result there are no rows */
 	}
 	struct postern__buf sql;
 	postern__buf_init(&sql, SQL_LEN_MAX);
-	postern__buf_append_text(&sql, PAGE_BEGIN);
+	postern__buf_append_text(&sql, begins[listing->kind]);
 	int count = add_parts(&sql, listing);
-	postern__buf_append_text(&sql, PAGE_END);
+	postern__buf_append_text(&sql,
+			listing->kind == PG_LISTING_ROWS && listing->query->filter->oldest
+					? PAGE_END("")
+					: ends[listing->kind]);
 	int r = postern__buf_check(&sql, "the query", error);
 	if (r == POSTERN_OK && count > 0) {
 		r = add_parameters(query, listing, error);
@@ -271,6 +381,7 @@ bool postern__pg_listing_read(const struct pg_query *query, int row,
 		.starts = (uint32_t)postern__pg_get(query, row, PG_ROW_STARTS),
 		.crashes = (uint32_t)postern__pg_get(query, row, PG_ROW_CRASHES),
 		.fence = (uint64_t)postern__pg_get(query, row, PG_ROW_FENCE),
+		.group = (uint64_t)postern__pg_get(query, row, PG_ROW_GROUP),
 		.received_at_ms = postern__pg_get(query, row, PG_ROW_RECEIVED_AT),
 		.next_at_ms = postern__pg_get(query, row, PG_ROW_NEXT_AT),
 		.leased_at_ms = postern__pg_get(query, row, PG_ROW_LEASED_AT),

@@ -214,6 +214,7 @@ static const struct postern_store_ops pg_ops = {
 	.lock = postern__pg_lock,
 	.unlock = postern__pg_unlock,
 	.clean = postern__pg_clean,
+	.groups = postern__pg_groups,
 	.wait = postern__pg_wait,
 	.end_wait = postern__pg_end_wait,
 	.collect = postern__pg_collect,

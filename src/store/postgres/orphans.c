@@ -6,6 +6,8 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "core/error_group.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 struct work {
@@ -44,8 +46,10 @@ static int find_orphans(struct pg_connection *connection, struct work *work,
 	postern__pg_int4(&query,
 			work->max < INT32_MAX ? (int64_t)work->max : INT32_MAX);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
+	postern__pg_text(&query, POSTERN__ORPHAN_ERROR);
+	postern__pg_group(&query, postern__error_group(POSTERN__ORPHAN_ERROR));
 	int r = postern__pg_run(&query,
-			"SELECT * FROM @orphans_1($1, $2, $3, $4, $5, $6)", error);
+			"SELECT * FROM @orphans_1($1, $2, $3, $4, $5, $6, $7, $8)", error);
 	if (r == POSTERN_OK) {
 		r = read_orphans(&query, work, error);
 	}

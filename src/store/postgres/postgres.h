@@ -164,7 +164,7 @@ void postern__pg_end_session(struct pg_connection *connection);
 
 /* query.c: statements and their parameters. */
 
-#define PG_PARAMETER_MAX 48
+#define PG_PARAMETER_MAX 52
 
 /* The types of parameters, by their OIDs. */
 enum pg_type {
@@ -219,6 +219,8 @@ void postern__pg_null(struct pg_query *query, enum pg_type type);
 void postern__pg_array(struct pg_query *query, enum pg_type type);
 void postern__pg_array_end(struct pg_query *query);
 void postern__pg_null_array(struct pg_query *query, enum pg_type type);
+/* The group of an error; 0 is NULL. */
+void postern__pg_group(struct pg_query *query, uint64_t group);
 
 int postern__pg_run(struct pg_query *query, const char *sql,
 		struct postern_error *error);
@@ -756,6 +758,10 @@ int postern__pg_wait(struct postern_store *store, int64_t ms, bool *woken_out,
 void postern__pg_end_wait(struct postern_store *store);
 int postern__pg_collect(struct postern_store *store,
 		struct postern_collection *collection, struct postern_memory *memory,
+		struct postern_error *error);
+int postern__pg_groups(struct postern_store *store,
+		const struct postern_filter *filter, struct postern_memory *memory,
+		struct postern_group **out, size_t *count_out,
 		struct postern_error *error);
 int postern__pg_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error);

@@ -150,6 +150,14 @@ void postern__pg_array_end(struct pg_query *query) {
 	query->lengths[query->count - 1] = (int)(buf->len - query->array);
 }
 
+void postern__pg_group(struct pg_query *query, uint64_t group) {
+	if (group) {
+		postern__pg_int8(query, (int64_t)group);
+	} else {
+		postern__pg_null(query, PG_INT8);
+	}
+}
+
 void postern__pg_null_array(struct pg_query *query, enum pg_type type) {
 	postern__pg_null(query, type);
 	query->types[query->count - 1] = array_of(type);

@@ -15,6 +15,8 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "core/error_group.h"
+#include "store/common.h"
 #include "store/postgres/postgres.h"
 
 struct work {
@@ -61,9 +63,12 @@ static int recover_leases(struct pg_connection *connection, struct work *work,
 	postern__pg_int4(&query,
 			request->max < INT32_MAX ? (int64_t)request->max : INT32_MAX - 1);
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
+	postern__pg_text(&query, POSTERN__CRASH_ERROR);
+	postern__pg_group(&query, postern__error_group(POSTERN__CRASH_ERROR));
 	postern__point("postgres-recover.before");
 	int r = postern__pg_run(&query,
-			"SELECT * FROM @recover_1($1, $2, $3, $4, $5, $6, $7)", error);
+			"SELECT * FROM @recover_1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+			error);
 	postern__point("postgres-recover.after");
 	if (r == POSTERN_OK) {
 		work->out = (struct postern_recovered){

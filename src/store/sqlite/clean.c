@@ -328,6 +328,9 @@ int postern__sqlite_clean(struct postern_store *store,
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
 		r = clean_step(&cleaner, &more, error);
+		if (r == POSTERN_OK && !more) {
+			r = postern__sqlite_samples_purge(self, cleaner.now, error);
+		}
 		r = postern__sqlite_finish(self, r, error);
 	}
 	postern__sqlite_gate_leave(self);

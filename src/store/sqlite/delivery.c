@@ -65,7 +65,7 @@ int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_open VALUES"
-			" (?1, ?2, ?3, 0, ?3, 0, 0, 0, ?4, ?5, ?5, NULL)");
+			" (?1, ?2, ?3, 0, ?3, 0, 0, 0, ?4, ?5, ?5, NULL, NULL)");
 	postern__sqlite_bind_int(&query, 1, seq);
 	postern__sqlite_bind_int(&query, 2, handler);
 	postern__sqlite_bind_int(&query, 3, node ? 1 : 0); /* fence and starts */
@@ -86,7 +86,7 @@ int postern__sqlite_delivery_reopen(struct sqlite_store *self,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_open SELECT seq, handler, fence, 0, starts, 0,"
-			" 0, 0, NULL, ?3, ?3, NULL FROM postern_ledger"
+			" 0, 0, NULL, ?3, ?3, NULL, NULL FROM postern_ledger"
 			" WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, delivery->seq);
 	postern__sqlite_bind_int(&query, 2, delivery->handler);
@@ -107,17 +107,18 @@ int postern__sqlite_delivery_reopen(struct sqlite_store *self,
 
 int postern__sqlite_delivery_close(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, enum postern_state state,
-		int64_t now, struct postern_error *error) {
+		uint64_t group, int64_t now, struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_ledger SELECT seq, handler, ?3, fence,"
-			" failures, starts, ?4, ?5, NULL FROM postern_open"
+			" failures, starts, ?4, ?5, NULL, ?6 FROM postern_open"
 			" WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, delivery->seq);
 	postern__sqlite_bind_int(&query, 2, delivery->handler);
 	postern__sqlite_bind_int(&query, 3, state);
 	postern__sqlite_bind_int(&query, 4, delivery->crashes);
 	postern__sqlite_bind_int(&query, 5, now);
+	postern__sqlite_bind_group(&query, 6, group);
 	int r = postern__sqlite_end(&query, error);
 	if (r != POSTERN_OK) {
 		return r;

@@ -60,8 +60,9 @@ static int discard_poisoned(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_ledger SET state = 5, finished_at = ?3"
-			" WHERE seq = ?1 AND handler = ?2 AND state = 4");
+			"UPDATE postern_ledger SET state = 5, finished_at = ?3,"
+			" error_group = NULL WHERE seq = ?1 AND handler = ?2 AND state = "
+			"4");
 	postern__sqlite_bind_int(&query, 1, delivery->seq);
 	postern__sqlite_bind_int(&query, 2, delivery->handler);
 	postern__sqlite_bind_int(&query, 3, postern__sqlite_now(self));
@@ -78,7 +79,7 @@ static int discard_parked(struct sqlite_store *self, int64_t seq,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_ledger VALUES"
-			" (?1, 0, 5, 0, 0, 0, 0, ?2, NULL)");
+			" (?1, 0, 5, 0, 0, 0, 0, ?2, NULL, NULL)");
 	postern__sqlite_bind_int(&query, 1, seq);
 	postern__sqlite_bind_int(&query, 2, postern__sqlite_now(self));
 	int r = postern__sqlite_end(&query, error);
@@ -116,7 +117,7 @@ static int edit_one(struct sqlite_store *self, const struct postern_edit *edit,
 	case POSTERN_STATE_POISONED: return discard_poisoned(self, delivery, error);
 	default:
 		return postern__sqlite_delivery_close(self, delivery,
-				POSTERN_STATE_DISCARDED, postern__sqlite_now(self), error);
+				POSTERN_STATE_DISCARDED, 0, postern__sqlite_now(self), error);
 	}
 }
 
@@ -217,21 +218,36 @@ static bool found_add(struct found *found, sqlite3_stmt *statement) {
 	return true;
 }
 
+static unsigned edit_states(const struct postern_edit *edit) {
+	return POSTERN__STATE_BIT(POSTERN_STATE_PENDING) |
+		   POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
+		   POSTERN__STATE_BIT(edit->kind == POSTERN_CHANGE_RETRY
+									  ? POSTERN_STATE_DISCARDED
+									  : POSTERN_STATE_PARKED);
+}
+
+static int edit_count_all(struct sqlite_store *self, struct postern_edit *edit,
+		struct postern_error *error) {
+	struct postern_query query = { .filter = edit->filter };
+	struct sqlite_listing listing;
+	int r = postern__sqlite_listing_begin(&listing, &self->writer,
+			SQLITE_LISTING_COUNT, &query, edit_states(edit), error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_listing_count(&listing, &edit->total, error);
+	}
+	postern__sqlite_listing_end(&listing);
+	return r;
+}
+
 static int edit_find_many(struct sqlite_store *self,
 		const struct postern_edit *edit, struct found *found,
 		struct postern_error *error) {
 	bool retrying = edit->kind == POSTERN_CHANGE_RETRY;
-	unsigned states = POSTERN__STATE_BIT(POSTERN_STATE_PENDING) |
-					  POSTERN__STATE_BIT(POSTERN_STATE_POISONED) |
-					  POSTERN__STATE_BIT(retrying ? POSTERN_STATE_DISCARDED
-												  : POSTERN_STATE_PARKED);
+	unsigned states = edit_states(edit);
 	struct postern_query query = { .filter = edit->filter };
 	struct sqlite_listing listing;
-	int r = postern__sqlite_listing_begin(&listing, &self->writer, &query,
-			states, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
+	int r = postern__sqlite_listing_begin(&listing, &self->writer,
+			SQLITE_LISTING_ROWS, &query, states, error);
 	while (r == POSTERN_OK && found->count < edit->filter->limit) {
 		sqlite3_stmt *statement;
 		r = postern__sqlite_listing_next(&listing, &statement, error);
@@ -255,6 +271,10 @@ static int edit_many(struct sqlite_store *self, struct postern_edit *edit,
 		uint64_t *count_out, struct postern_error *error) {
 	struct found found = { 0 };
 	int r = edit_find_many(self, edit, &found, error);
+	edit->total = found.count;
+	if (r == POSTERN_OK && found.count == edit->filter->limit) {
+		r = edit_count_all(self, edit, error);
+	}
 	for (size_t i = 0; r == POSTERN_OK && !edit->dry_run && i < found.count;
 			i++) {
 		r = edit_one(self, edit, &found.items[i], error);

@@ -51,8 +51,8 @@ int postern__sqlite_list(struct postern_store *store,
 		return r;
 	}
 	struct sqlite_listing listing;
-	r = postern__sqlite_listing_begin(&listing, &self->reader, query, ~0u,
-			error);
+	r = postern__sqlite_listing_begin(&listing, &self->reader,
+			SQLITE_LISTING_ROWS, query, ~0u, error);
 	if (r == POSTERN_OK) {
 		r = fill_page(&listing, limit, memory, &page, error);
 		postern__sqlite_listing_end(&listing);
@@ -192,8 +192,8 @@ static int read_deliveries(struct sqlite_store *self,
 	struct postern_filter filter = { .seq = detail->seq };
 	struct postern_query query = { .filter = &filter };
 	struct sqlite_listing listing;
-	r = postern__sqlite_listing_begin(&listing, &self->reader, &query, ~0u,
-			error);
+	r = postern__sqlite_listing_begin(&listing, &self->reader,
+			SQLITE_LISTING_ROWS, &query, ~0u, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -203,6 +203,7 @@ static const struct postern_store_ops sqlite_ops = {
 	.lock = postern__sqlite_lock,
 	.unlock = postern__sqlite_unlock,
 	.clean = postern__sqlite_clean,
+	.groups = postern__sqlite_groups,
 	.destroy = sqlite_destroy,
 };
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/error_group.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 /* The handlers that some node has configured. */
@@ -58,11 +60,16 @@ static int find_orphans(struct sqlite_store *self, const char *only,
 static int orphan_poison(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, int64_t now,
 		struct postern_error *error) {
+	const uint64_t group = postern__error_group(POSTERN__ORPHAN_ERROR);
 	int r = postern__sqlite_attempt_insert(self, delivery->seq,
 			delivery->handler, delivery->fence, now, now, "poison",
-			"no handler is registered under its key", error);
+			POSTERN__ORPHAN_ERROR, error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_sample_keep(self, group, delivery->handler,
+				POSTERN__ORPHAN_ERROR, now, error);
+	}
 	return r == POSTERN_OK ? postern__sqlite_delivery_close(self, delivery,
-									 POSTERN_STATE_POISONED, now, error)
+									 POSTERN_STATE_POISONED, group, now, error)
 						   : r;
 }
 

@@ -124,6 +124,15 @@ void postern__sqlite_bind_null(struct sqlite_query *query, int index) {
 	}
 }
 
+void postern__sqlite_bind_group(struct sqlite_query *query, int index,
+		uint64_t group) {
+	if (group) {
+		postern__sqlite_bind_int(query, index, (int64_t)group);
+	} else {
+		postern__sqlite_bind_null(query, index);
+	}
+}
+
 bool postern__sqlite_row(struct sqlite_query *query) {
 	if (query->code != SQLITE_OK || query->done) {
 		return false;

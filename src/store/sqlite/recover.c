@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #include "base/point.h"
+#include "core/error_group.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 struct lost {
@@ -131,24 +133,44 @@ static bool has_crashed(const struct lost *lost) {
 	return lost->in_process && lost->delivery.solo;
 }
 
+static int crash_group_set(struct sqlite_store *self,
+		const struct sqlite_delivery *delivery, uint64_t group,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"UPDATE postern_open SET error_group = ?3"
+			" WHERE seq = ?1 AND handler = ?2");
+	postern__sqlite_bind_int(&query, 1, delivery->seq);
+	postern__sqlite_bind_int(&query, 2, delivery->handler);
+	postern__sqlite_bind_group(&query, 3, group);
+	return postern__sqlite_end(&query, error);
+}
+
 static int sqlite_crash_record(struct recovery *recovery, struct lost *lost,
 		struct postern_error *error) {
 	struct sqlite_store *self = recovery->store;
 	struct sqlite_delivery *delivery = &lost->delivery;
+	const uint64_t group = postern__error_group(POSTERN__CRASH_ERROR);
 	delivery->crashes++;
 	int r = postern__sqlite_attempt_insert(self, delivery->seq,
 			delivery->handler, delivery->fence, delivery->since, recovery->now,
-			"crash", "the process ended while this ran alone", error);
+			"crash", POSTERN__CRASH_ERROR, error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_sample_keep(self, group, delivery->handler,
+				POSTERN__CRASH_ERROR, recovery->now, error);
+	}
 	if (r != POSTERN_OK) {
 		return r;
 	}
 	if (delivery->crashes <
 			postern__sqlite_owner(self, delivery->handler)->max_crashes) {
-		return lost_release(recovery, lost, ++recovery->last_group, error);
+		r = lost_release(recovery, lost, ++recovery->last_group, error);
+		return r == POSTERN_OK ? crash_group_set(self, delivery, group, error)
+							   : r;
 	}
 	recovery->out.poisoned++;
 	return postern__sqlite_delivery_close(self, delivery,
-			POSTERN_STATE_POISONED, recovery->now, error);
+			POSTERN_STATE_POISONED, group, recovery->now, error);
 }
 
 /* The lost members of one group become two groups: the first half, which is

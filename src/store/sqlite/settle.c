@@ -20,11 +20,16 @@ static void bind_lease(struct sqlite_query *query, uint64_t node,
 static int keep_attempt(struct sqlite_store *self,
 		const struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
-	return postern__sqlite_attempt_insert(self, settlement->seq,
+	int r = postern__sqlite_attempt_insert(self, settlement->seq,
 			settlement->handler, settlement->fence,
 			now - settlement->lag_ms - settlement->duration_ms,
 			now - settlement->lag_ms, settlement->outcome, settlement->error,
 			error);
+	return r == POSTERN_OK && settlement->to != POSTERN_SETTLE_DISCARDED
+				   ? postern__sqlite_sample_keep(self, settlement->group,
+							 settlement->handler, settlement->error,
+							 now - settlement->lag_ms, error)
+				   : r;
 }
 
 static enum postern_state end_state(const struct postern_settlement *from) {
@@ -35,13 +40,17 @@ static enum postern_state end_state(const struct postern_settlement *from) {
 	}
 }
 
+static uint64_t ended_group(const struct postern_settlement *settlement) {
+	return settlement->to == POSTERN_SETTLE_POISONED ? settlement->group : 0;
+}
+
 static int insert_ended(struct sqlite_store *self, uint32_t starts,
 		const struct postern_settlement *settlement, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_ledger VALUES"
-			" (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8)");
+			" (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9)");
 	postern__sqlite_bind_int(&query, 1, settlement->seq);
 	postern__sqlite_bind_int(&query, 2, settlement->handler);
 	postern__sqlite_bind_int(&query, 3, end_state(settlement));
@@ -50,6 +59,7 @@ static int insert_ended(struct sqlite_store *self, uint32_t starts,
 	postern__sqlite_bind_int(&query, 6, starts);
 	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
 	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
+	postern__sqlite_bind_group(&query, 9, ended_group(settlement));
 	return postern__sqlite_end(&query, error);
 }
 
@@ -101,13 +111,15 @@ static int move_later(struct sqlite_store *self, uint64_t node,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_ledger SELECT seq, handler, ?5, fence, ?6,"
-			" starts, 0, ?7, ?8 FROM postern_open WHERE seq = ?1"
+			" starts, 0, ?7, ?8, iif(?5 = 4, coalesce(?9, error_group), NULL)"
+			" FROM postern_open WHERE seq = ?1"
 			" AND handler = ?2 AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, settlement);
 	postern__sqlite_bind_int(&query, 5, end_state(settlement));
 	postern__sqlite_bind_int(&query, 6, settlement->failures);
 	postern__sqlite_bind_int(&query, 7, now - settlement->lag_ms);
 	postern__sqlite_bind_int(&query, 8, settlement->duration_ms);
+	postern__sqlite_bind_group(&query, 9, ended_group(settlement));
 	int r = postern__sqlite_end_changes(&query, changes_out, error);
 	return r == POSTERN_OK && *changes_out > 0
 				   ? delete_open(self, settlement, error)
@@ -156,12 +168,14 @@ static int settle_pending(struct sqlite_store *self, uint64_t node,
 	int changes;
 	postern__sqlite_query(&query, &self->writer,
 			"UPDATE postern_open SET node = NULL, since = ?7, due_at = ?5,"
-			" failures = ?6, crashes = 0, suspect = 0, solo = 0"
+			" failures = ?6, crashes = 0, suspect = 0, solo = 0,"
+			" error_group = coalesce(?8, error_group)"
 			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, settlement);
 	postern__sqlite_bind_int(&query, 5, now + settlement->delay_ms);
 	postern__sqlite_bind_int(&query, 6, settlement->failures);
 	postern__sqlite_bind_int(&query, 7, now);
+	postern__sqlite_bind_group(&query, 8, settlement->group);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	if (r != POSTERN_OK || changes == 0) {
 		settlement->code = POSTERN_E_STALE;

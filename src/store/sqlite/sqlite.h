@@ -91,6 +91,9 @@ void postern__sqlite_bind_text(struct sqlite_query *query, int index,
 void postern__sqlite_bind_blob(struct sqlite_query *query, int index,
 		const void *bytes, size_t len);
 void postern__sqlite_bind_null(struct sqlite_query *query, int index);
+/* The group of an error; 0 binds NULL. */
+void postern__sqlite_bind_group(struct sqlite_query *query, int index,
+		uint64_t group);
 /* Steps to the next row; false: there is none, or the query failed. */
 bool postern__sqlite_row(struct sqlite_query *query);
 int64_t postern__sqlite_int(const struct sqlite_query *query, int column);
@@ -470,13 +473,21 @@ int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
 int postern__sqlite_delivery_reopen(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, int64_t now,
 		struct postern_error *error);
-/* Ends an open delivery (pending, or leased by an expired node). */
+/* Ends an open delivery (pending, or leased by an expired node). group: of the
+   error that poisoned it, else 0. */
 int postern__sqlite_delivery_close(struct sqlite_store *self,
 		const struct sqlite_delivery *delivery, enum postern_state state,
-		int64_t now, struct postern_error *error);
+		uint64_t group, int64_t now, struct postern_error *error);
 int postern__sqlite_attempt_insert(struct sqlite_store *self, int64_t seq,
 		int64_t handler, uint64_t fence, int64_t started_at,
 		int64_t finished_at, const char *outcome, const char *text,
+		struct postern_error *error);
+/* groups.c: keeps an example of a group; 0: nothing to keep. */
+int postern__sqlite_sample_keep(struct sqlite_store *self, uint64_t group,
+		int64_t handler, const char *text, int64_t now,
+		struct postern_error *error);
+/* Removes the examples that no delivery uses. */
+int postern__sqlite_samples_purge(struct sqlite_store *self, int64_t now,
 		struct postern_error *error);
 /* Adds n to the count of a handler's deliveries in this state. */
 void postern__sqlite_count(struct sqlite_store *self, int64_t handler,
@@ -526,9 +537,18 @@ void postern__sqlite_sandbox_reset_statements(struct sqlite_store *self);
 
 #define SQLITE_LISTING_SOURCES 3
 
-/* An iteration over deliveries, newest message first. */
+enum sqlite_listing_kind {
+	SQLITE_LISTING_ROWS,
+	SQLITE_LISTING_COUNT, /* one row for each source: the number of rows */
+	SQLITE_LISTING_GROUPS /* the group, the handler, the count, the key */
+};
+
+/* An iteration over deliveries, newest message first, or oldest. */
 struct sqlite_listing {
 	struct sqlite_connection *connection;
+	enum sqlite_listing_kind kind;
+	bool oldest;
+	struct postern__buf ids; /* of the filter, as JSON */
 	struct {
 		sqlite3_stmt *statement; /* NULL: at the end */
 		int64_t seq;
@@ -551,6 +571,7 @@ enum {
 	SQLITE_ROW_FINISHED_AT,
 	SQLITE_ROW_NODE,
 	SQLITE_ROW_ERROR,
+	SQLITE_ROW_GROUP,
 	SQLITE_ROW_KEY,
 	SQLITE_ROW_ID,
 	SQLITE_ROW_SOURCE,
@@ -559,13 +580,18 @@ enum {
 	SQLITE_ROW_RECEIVED_AT
 };
 
-/* Adds the SQL function that a listing uses to a new connection. */
+/* Adds the SQL functions that a listing uses to a new connection. */
 int postern__sqlite_listing_set_up(struct sqlite_connection *connection,
 		struct postern_error *error);
-/* `states` is a set of bits 1 << enum postern_state. */
+/* `states` is a set of bits 1 << enum postern_state. End the listing also if
+   this fails. */
 int postern__sqlite_listing_begin(struct sqlite_listing *listing,
-		struct sqlite_connection *connection, const struct postern_query *query,
-		unsigned states, struct postern_error *error);
+		struct sqlite_connection *connection, enum sqlite_listing_kind kind,
+		const struct postern_query *query, unsigned states,
+		struct postern_error *error);
+/* Of the kind COUNT: how many deliveries match. */
+int postern__sqlite_listing_count(struct sqlite_listing *listing,
+		uint64_t *count_out, struct postern_error *error);
 /* *statement_out is NULL at the end. */
 int postern__sqlite_listing_next(struct sqlite_listing *listing,
 		sqlite3_stmt **statement_out, struct postern_error *error);
@@ -635,6 +661,10 @@ int postern__sqlite_lock(struct postern_store *store, const char *name,
 		struct postern_error *error);
 int postern__sqlite_unlock(struct postern_store *store,
 		const struct postern_lock *lock, uint64_t node,
+		struct postern_error *error);
+int postern__sqlite_groups(struct postern_store *store,
+		const struct postern_filter *filter, struct postern_memory *memory,
+		struct postern_group **out, size_t *count_out,
 		struct postern_error *error);
 int postern__sqlite_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error);

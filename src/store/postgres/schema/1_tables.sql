@@ -191,7 +191,8 @@ CREATE TABLE @seen (
 -- Open deliveries: pending (node IS NULL) or leased; since: when that began.
 -- suspect: the group of deliveries one of which may have crashed its process, 0
 -- for none; solo: leased as the only suspect, so that losing its node is a
--- crash. order_hash: for channels that keep an order.
+-- crash. order_hash: for channels that keep an order. error_group: of the last
+-- error (src/core/error_group.h), NULL if none was stored since it was opened.
 CREATE TABLE @open (
 	seq bigint NOT NULL,
 	fence bigint NOT NULL,
@@ -205,6 +206,7 @@ CREATE TABLE @open (
 	starts integer NOT NULL,
 	crashes integer NOT NULL,
 	solo boolean NOT NULL,
+	error_group bigint,
 	PRIMARY KEY (seq, handler)
 ) WITH (
 	fillfactor = 80,
@@ -219,10 +221,12 @@ CREATE TABLE @open (
 CREATE INDEX open_due ON @open (handler, due_at, seq)
 	WHERE node IS NULL AND suspect = 0;
 CREATE INDEX open_suspect ON @open (suspect) WHERE suspect > 0;
+CREATE INDEX open_group ON @open (error_group, seq, handler)
+	WHERE error_group IS NOT NULL;
 
 -- Deliveries that have ended. state: 3 done, 4 poisoned, 5 discarded. handler:
 -- 0 for a parked message that was discarded. duration: of the last run in ms,
--- NULL if it was not run.
+-- NULL if it was not run. error_group: of poisoned ones.
 CREATE TABLE @ledger (
 	seq bigint NOT NULL,
 	fence bigint NOT NULL,
@@ -233,9 +237,23 @@ CREATE TABLE @ledger (
 	starts integer NOT NULL,
 	crashes integer NOT NULL,
 	state smallint NOT NULL,
+	error_group bigint,
 	PRIMARY KEY (seq, handler)
 );
 CREATE INDEX ledger_not_done ON @ledger (state, seq) WHERE state <> 3;
+CREATE INDEX ledger_group ON @ledger (error_group, seq, handler)
+	WHERE error_group IS NOT NULL;
+
+-- An example of each group of errors, at most 1,000. Group 0 of a handler: all
+-- that exceed this; handler 0: when unused examples were last removed.
+CREATE TABLE @sample (
+	error_group bigint NOT NULL,
+	first_at bigint NOT NULL,
+	last_at bigint NOT NULL,
+	handler integer NOT NULL,
+	text text NOT NULL,
+	PRIMARY KEY (error_group, handler)
+);
 
 -- The last attempts of a delivery, except one that ended as done.
 CREATE TABLE @attempt (

@@ -74,10 +74,95 @@ BEGIN
 	END IF;
 END $$;
 
--- Stores attempts, and keeps the last p_kept of each delivery.
+-- Removes the examples that no delivery uses. Locked ones are in use.
+CREATE FUNCTION @purge_samples_1(p_now bigint)
+	RETURNS void LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+	DELETE FROM @sample WHERE ctid = ANY (ARRAY(
+		SELECT s.ctid FROM @sample s WHERE s.handler <> 0
+			AND NOT EXISTS (SELECT 1 FROM @open d
+				WHERE d.error_group IS NOT NULL
+					AND d.error_group = s.error_group OFFSET 0)
+			AND NOT EXISTS (SELECT 1 FROM @ledger d
+				WHERE d.error_group IS NOT NULL
+					AND d.error_group = s.error_group OFFSET 0)
+			AND (s.error_group <> 0 OR NOT EXISTS (SELECT 1 FROM @open d
+					WHERE d.error_group IS NOT NULL)
+				AND NOT EXISTS (SELECT 1 FROM @ledger d
+					WHERE d.error_group IS NOT NULL))
+		FOR UPDATE OF s SKIP LOCKED));
+	INSERT INTO @sample (error_group, handler, first_at, last_at, text)
+		VALUES (0, 0, p_now, p_now, '')
+		ON CONFLICT (error_group, handler) DO UPDATE SET last_at = p_now;
+END $$;
+
+-- Keeps an example of each group of errors, p_max at most. The locks are taken
+-- in this order by everyone: rows of used groups without waiting, then the
+-- advisory lock of those who add examples.
+CREATE FUNCTION @keep_samples_1(p_group bigint[], p_handler integer[],
+	p_at bigint[], p_text text[], p_max integer)
+	RETURNS void LANGUAGE plpgsql
+	SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+	v_now bigint := (SELECT max(at) FROM unnest(p_at) AS at);
+	v_new integer[]; -- positions of groups without an example
+	v_rest integer[];
+	v_room bigint;
+BEGIN
+	UPDATE @sample SET last_at = v_now WHERE ctid = ANY (ARRAY(
+		SELECT s.ctid FROM @sample s
+			JOIN (SELECT DISTINCT g, h FROM unnest(p_group, p_handler)
+				AS u (g, h) WHERE g <> 0) AS u
+				ON s.error_group = u.g AND s.handler = u.h
+			WHERE s.last_at <= v_now - 1000
+			FOR UPDATE OF s SKIP LOCKED));
+	SELECT array_agg(n) INTO v_new FROM (
+		SELECT min(n) AS n FROM unnest(p_group, p_handler) WITH ORDINALITY
+				AS u (g, h, n)
+			WHERE g <> 0 AND NOT EXISTS (SELECT 1 FROM @sample s
+				WHERE s.error_group = g AND s.handler = h)
+			GROUP BY g, h) AS fresh;
+	IF v_new IS NULL THEN
+		RETURN;
+	END IF;
+	SELECT p_max - count(*) INTO v_room FROM @sample WHERE error_group <> 0;
+	IF v_room <= 0 AND NOT EXISTS (SELECT 1 FROM @sample
+				WHERE error_group = 0 AND handler = 0
+					AND last_at BETWEEN v_now - 59999 AND v_now)
+			AND pg_try_advisory_xact_lock(hashtext('@sample'), 0) THEN
+		PERFORM @purge_samples_1(v_now);
+		SELECT p_max - count(*) INTO v_room FROM @sample
+			WHERE error_group <> 0;
+	END IF;
+	IF v_room > 0 THEN
+		PERFORM pg_advisory_xact_lock(hashtext('@sample'), 0);
+		SELECT p_max - count(*) INTO v_room FROM @sample
+			WHERE error_group <> 0;
+		INSERT INTO @sample (error_group, handler, first_at, last_at, text)
+			SELECT p_group[n], p_handler[n], p_at[n], p_at[n], p_text[n]
+				FROM unnest(v_new[:v_room]) AS n
+			ON CONFLICT DO NOTHING;
+	END IF;
+	v_rest := v_new[greatest(v_room, 0) + 1:];
+	IF cardinality(v_rest) > 0 THEN
+		UPDATE @sample SET last_at = v_now WHERE ctid = ANY (ARRAY(
+			SELECT s.ctid FROM @sample s WHERE s.error_group = 0
+				AND s.handler IN (SELECT p_handler[n] FROM unnest(v_rest) AS n)
+				AND s.last_at <= v_now - 1000
+				FOR UPDATE OF s SKIP LOCKED));
+		INSERT INTO @sample (error_group, handler, first_at, last_at, text)
+			SELECT DISTINCT ON (p_handler[n]) 0, p_handler[n], p_at[n],
+				p_at[n], p_text[n] FROM unnest(v_rest) AS n
+				ORDER BY p_handler[n]
+			ON CONFLICT DO NOTHING;
+	END IF;
+END $$;
+
+-- Stores attempts, keeps the last p_kept of each delivery, and an example of
+-- each group of errors. p_group: NULL or 0 for none.
 CREATE FUNCTION @keep_attempts_1(p_seq bigint[], p_handler integer[],
 	p_fence bigint[], p_started_at bigint[], p_finished_at bigint[],
-	p_outcome text[], p_error text[], p_kept integer)
+	p_outcome text[], p_error text[], p_group bigint[], p_kept integer)
 	RETURNS void LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_material = off
@@ -92,6 +177,12 @@ BEGIN
 		CROSS JOIN LATERAL (SELECT a.ctid AS place FROM @attempt a
 			WHERE a.seq = u.seq AND a.handler = u.handler
 			ORDER BY a.id DESC OFFSET p_kept) AS old));
+	PERFORM @keep_samples_1(array_agg(g), array_agg(handler), array_agg(at),
+			array_agg(text), 1000)
+		FROM unnest(p_group, p_handler, p_finished_at, p_error)
+			AS u (g, handler, at, text)
+		WHERE g <> 0 AND text IS NOT NULL
+		HAVING count(*) > 0;
 END $$;
 
 -- Settles leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again, 2
@@ -102,7 +193,8 @@ END $$;
 CREATE FUNCTION @settle_1(p_node bigint, p_now bigint, p_again boolean,
 	p_seq bigint[], p_handler integer[], p_fence bigint[], p_to smallint[],
 	p_delay bigint[], p_failures integer[], p_duration bigint[],
-	p_lag bigint[], p_outcome text[], p_error text[], p_kept integer)
+	p_lag bigint[], p_outcome text[], p_error text[], p_group bigint[],
+	p_kept integer)
 	RETURNS integer[] LANGUAGE plpgsql
 	SET enable_hashjoin = off SET enable_mergejoin = off
 	SET enable_material = off
@@ -152,13 +244,14 @@ BEGIN
 			WHERE coalesce(p_to[n], p_to[1]) > 2 AND o.ctid = k.place
 				AND o.fence = coalesce(p_fence[n], p_fence[1]) AND o.node = p_node
 			RETURNING n, coalesce(p_to[n], p_to[1]) AS state, o.seq, o.handler,
-				o.fence, o.starts
+				o.fence, o.starts, o.error_group
 		), ended AS (
 			INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
-					failures, starts, crashes, state)
+					failures, starts, crashes, state, error_group)
 			SELECT seq, fence, p_now - coalesce(p_lag[n], p_lag[1]),
 				coalesce(p_duration[n], p_duration[1]), handler,
-				coalesce(p_failures[n], p_failures[1]), starts, 0, state
+				coalesce(p_failures[n], p_failures[1]), starts, 0, state,
+				CASE state WHEN 4 THEN coalesce(p_group[n], error_group) END
 			FROM gone
 		), tally AS (
 			INSERT INTO @handler_tally (handler, done, discarded)
@@ -179,7 +272,9 @@ BEGIN
 				due_at = p_now + CASE kind WHEN 1 THEN s.delay ELSE 0 END,
 				failures = CASE kind WHEN 1 THEN s.failures ELSE o.failures END,
 				starts = o.starts - CASE kind WHEN 2 THEN 1 ELSE 0 END,
-				crashes = 0, suspect = 0, solo = false
+				crashes = 0, suspect = 0, solo = false,
+				error_group = coalesce(CASE kind WHEN 1 THEN p_group[s.n] END,
+					o.error_group)
 			FROM (SELECT seq, coalesce(handler, p_handler[1]) AS handler,
 					coalesce(fence, p_fence[1]) AS fence,
 					coalesce(kind, p_to[1]) AS kind,
@@ -205,7 +300,9 @@ BEGIN
 			array_agg(p_now - coalesce(lag, p_lag[1])
 				- coalesce(duration, p_duration[1])),
 			array_agg(p_now - coalesce(lag, p_lag[1])),
-			array_agg(outcome), array_agg(error), p_kept)
+			array_agg(outcome), array_agg(error),
+			array_agg(CASE WHEN coalesce(kind, p_to[1]) <> 5
+				THEN p_group[n] END), p_kept)
 		FROM unnest(p_seq, p_handler, p_fence, p_to, p_duration, p_lag,
 			p_outcome, p_error) WITH ORDINALITY AS u (seq, handler, fence, kind,
 			duration, lag, outcome, error, n)
@@ -601,7 +698,8 @@ CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	p_lock text, p_lock_fence bigint, p_again boolean, p_lock_timeout text,
 	s_seq bigint[], s_handler integer[], s_fence bigint[], s_to smallint[],
 	s_delay bigint[], s_failures integer[], s_duration bigint[],
-	s_lag bigint[], s_outcome text[], s_error text[], p_attempts_kept integer,
+	s_lag bigint[], s_outcome text[], s_error text[], s_group bigint[],
+	p_attempts_kept integer,
 	a_seq bigint[], a_by_key integer[], a_k0 bigint[], a_k1 bigint[],
 	a_k2 bigint[], a_digest uuid[], a_channel integer[], a_fate smallint[],
 	a_by_id boolean[], a_id text[],
@@ -660,7 +758,7 @@ BEGIN
 		IF held THEN
 			settled := @settle_1(p_node, now, p_again, s_seq, s_handler,
 				s_fence, s_to, s_delay, s_failures, s_duration, s_lag,
-				s_outcome, s_error, p_attempts_kept);
+				s_outcome, s_error, s_group, p_attempts_kept);
 		END IF;
 	END IF;
 	IF s_to && ARRAY[2]::smallint[] OR false = ANY (r_lease)
@@ -1455,6 +1553,7 @@ END $$;
 -- stopped in the middle of it and has not expired yet.
 CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_all boolean, p_max integer, p_kept integer,
+	p_error text, p_group bigint,
 	OUT held boolean, OUT released bigint, OUT suspects bigint,
 	OUT poisoned bigint, OUT more boolean)
 	LANGUAGE plpgsql SET lock_timeout = 250 SET jit = off AS $$
@@ -1515,7 +1614,9 @@ BEGIN
 	), back AS (
 		UPDATE @open o SET node = NULL, since = v_now, due_at = v_now,
 			suspect = p.new_group, solo = false,
-			crashes = o.crashes + p.crashed::integer
+			crashes = o.crashes + p.crashed::integer,
+			error_group = CASE WHEN p.crashed THEN p_group
+				ELSE o.error_group END
 		FROM plan p
 		WHERE o.seq = p.seq AND o.handler = p.handler AND NOT p.doomed
 	), closed AS (
@@ -1523,9 +1624,9 @@ BEGIN
 		WHERE o.seq = p.seq AND o.handler = p.handler AND p.doomed
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
-				failures, starts, crashes, state)
+				failures, starts, crashes, state, error_group)
 		SELECT seq, fence, v_now, NULL, handler, failures, starts, crashes + 1,
-			4 FROM plan WHERE doomed
+			4, p_group FROM plan WHERE doomed
 	)
 	SELECT count(*) FILTER (WHERE new_group = 0 AND NOT doomed) AS released,
 			count(*) FILTER (WHERE new_group > 0) AS suspects,
@@ -1544,8 +1645,8 @@ BEGIN
 		PERFORM @keep_attempts_1(v_lost.seqs, v_lost.handlers, v_lost.fences,
 			v_lost.sinces, array_fill(v_now, ARRAY[cardinality(v_lost.seqs)]),
 			array_fill('crash'::text, ARRAY[cardinality(v_lost.seqs)]),
-			array_fill('the process ended while this ran alone'::text,
-				ARRAY[cardinality(v_lost.seqs)]), p_kept);
+			array_fill(p_error, ARRAY[cardinality(v_lost.seqs)]),
+			array_fill(p_group, ARRAY[cardinality(v_lost.seqs)]), p_kept);
 	END IF;
 	IF NOT more THEN
 		DELETE FROM @gone;
@@ -1560,7 +1661,8 @@ END $$;
 -- the pending ones, at most p_max. A node that has expired, and does not know
 -- it, gets none, because it would get its own handlers.
 CREATE FUNCTION @orphans_1(p_node bigint, p_now bigint, p_only text,
-	p_poison boolean, p_max integer, p_kept integer)
+	p_poison boolean, p_max integer, p_kept integer, p_error text,
+	p_group bigint)
 	RETURNS TABLE (key text, open bigint) LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	v_now bigint := coalesce(p_now, @now_ms());
@@ -1609,9 +1711,9 @@ BEGIN
 		RETURNING o.*
 	), ended AS (
 		INSERT INTO @ledger (seq, fence, finished_at, duration, handler,
-				failures, starts, crashes, state)
-		SELECT seq, fence, v_now, NULL, handler, failures, starts, crashes, 4
-		FROM closed
+				failures, starts, crashes, state, error_group)
+		SELECT seq, fence, v_now, NULL, handler, failures, starts, crashes, 4,
+			p_group FROM closed
 	)
 	SELECT array_agg(seq) AS seqs, array_agg(handler) AS handlers,
 			array_agg(fence) AS fences, count(*)::integer AS count
@@ -1621,8 +1723,8 @@ BEGIN
 			array_fill(v_now, ARRAY[v_dead.count]),
 			array_fill(v_now, ARRAY[v_dead.count]),
 			array_fill('poison'::text, ARRAY[v_dead.count]),
-			array_fill('no handler is registered under its key'::text,
-				ARRAY[v_dead.count]), p_kept);
+			array_fill(p_error, ARRAY[v_dead.count]),
+			array_fill(p_group, ARRAY[v_dead.count]), p_kept);
 	END IF;
 END $$;
 
@@ -1746,7 +1848,7 @@ BEGIN
 	IF p_state = 5 THEN
 		PERFORM @keep_attempts_1(ARRAY[p_seq], ARRAY[p_handler],
 			ARRAY[p_fence], ARRAY[v_now - p_duration], ARRAY[v_now],
-			ARRAY['discard'], ARRAY[p_error], p_kept);
+			ARRAY['discard'], ARRAY[p_error], NULL, p_kept);
 	END IF;
 END $$;
 

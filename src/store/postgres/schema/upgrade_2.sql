@@ -39,3 +39,19 @@ CREATE TABLE @node_run (
 	started bigint[] NOT NULL,
 	lease bigint[] NOT NULL
 );
+
+-- Groups of errors.
+ALTER TABLE @open ADD COLUMN error_group bigint;
+ALTER TABLE @ledger ADD COLUMN error_group bigint;
+CREATE INDEX open_group ON @open (error_group, seq, handler)
+	WHERE error_group IS NOT NULL;
+CREATE INDEX ledger_group ON @ledger (error_group, seq, handler)
+	WHERE error_group IS NOT NULL;
+CREATE TABLE @sample (
+	error_group bigint NOT NULL,
+	first_at bigint NOT NULL,
+	last_at bigint NOT NULL,
+	handler integer NOT NULL,
+	text text NOT NULL,
+	PRIMARY KEY (error_group, handler)
+);
