@@ -75,6 +75,7 @@ int postern__command_retry(struct postern__cli *cli);
 int postern__command_discard(struct postern__cli *cli);
 int postern__command_pause(struct postern__cli *cli);
 int postern__command_resume(struct postern__cli *cli);
+int postern__command_channel(struct postern__cli *cli);
 int postern__command_cleanup(struct postern__cli *cli);
 int postern__command_stats(struct postern__cli *cli);
 int postern__command_bench(struct postern__cli *cli);

@@ -25,7 +25,12 @@
 	{ "since", 0, false, "WHEN", "received since a time ago such as 15m or 7d, or since a time such as 2026-01-31T08:00:00Z" }, \
 	{ "until", 0, false, "WHEN", "received before that time" }
 
+#define WORDS \
+	{ "reason", 0, false, "TEXT", "why, up to 500 bytes: for the log and 'postern stats'" }, \
+	{ "by", 0, false, "NAME", "who makes the change; user@host if left out" }
+
 #define BULK \
+	WORDS, \
 	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" }, \
 	{ "seq", 0, false, "N", "the message with this number, instead of its id" }, \
 	{ "limit", 0, false, "N", "the most deliveries to change; 1000 if left out" }, \
@@ -42,6 +47,13 @@ static const struct postern__flag common_flags[] = {
 static const struct postern__flag no_flags[] = { END };
 
 static const struct postern__flag in_flags[] = { IN, END };
+
+static const struct postern__flag pause_flags[] = {
+	{ "for", 0, false, "DURATION", "resume by itself after this long, such as 90s, 15m, 2h or 7d" },
+	WORDS, IN, END
+};
+
+static const struct postern__flag halt_flags[] = { WORDS, IN, END };
 
 static const struct postern__flag serve_flags[] = {
 	{ "demo", 0, false, NULL, "serve a built-in configuration and print commands to try" },
@@ -279,20 +291,36 @@ static const struct postern__command commands[] = {
 		.run = postern__command_discard,
 	},
 	{
-		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = in_flags,
+		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = pause_flags,
 		.help = "stop delivering to a handler",
 		.about =
-			"Running deliveries finish; others wait. The pause is durable: it ends with\n"
-			"'postern resume', not with a restart.",
-		.examples = "postern pause charge-card",
+			"Running deliveries finish; others wait, on all nodes. The pause is durable: it\n"
+			"ends with 'postern resume' or, with --for, by itself, not with a restart.\n"
+			"Pausing again replaces reason and end. 'postern stats' shows both.",
+		.examples =
+			"postern pause charge-card\n"
+			"postern pause mail --for 2h --reason 'smtp down'",
 		.run = postern__command_pause,
 	},
 	{
-		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = in_flags,
+		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = halt_flags,
 		.help = "resume delivering to a handler",
 		.about = "Ends a 'postern pause'.",
 		.examples = "postern resume charge-card",
 		.run = postern__command_resume,
+	},
+	{
+		.name = "channel", .operands = "close|open CHANNEL", .operand_min = 2, .operand_max = 2, .flags = halt_flags,
+		.help = "close or open the intake of a channel",
+		.about =
+			"A closed channel accepts no messages, on any node: senders are told that it is\n"
+			"unavailable (HTTP 503, 'postern send' exits with 4), sources wait, and published\n"
+			"messages stay staged. Its deliveries go on. It is durable until the channel is\n"
+			"opened.",
+		.examples =
+			"postern channel close orders --reason 'moving the database'\n"
+			"postern channel open orders",
+		.run = postern__command_channel,
 	},
 	{
 		.name = "cleanup", .operands = "", .flags = in_flags,
@@ -371,7 +399,6 @@ static const struct postern__command commands[] = {
 /* Planned commands: the error says so, instead of "no command". */
 static const char *const later[] = {
 	"cancel",
-	"channel",
 	"config",
 	"explain",
 	"key",

@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <postern/inspect.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include "cli/find_message.h"
 #include "cli/out.h"
 #include "cli/reply.h"
+#include "cli/words.h"
 #include "server/api.h"
 #include "server/percent.h"
 
@@ -46,6 +48,9 @@ static const struct verb retry = { "retry", "retried", POSTERN__EDIT_RETRY,
 	retry_states };
 static const struct verb discard = { "discard", "discarded",
 	POSTERN__EDIT_DISCARD, discard_states };
+
+static const struct postern_header json_header = { "Content-Type",
+	"application/json" };
 
 static bool is_selected(const struct verb *verb, const json_t *row) {
 	const char *state = postern__reply_text(row, "state");
@@ -83,6 +88,12 @@ static int edit_one(const struct postern__cli *cli,
 		const json_t *message, const char *handler, json_t **out) {
 	struct postern__buf path;
 	char query[POSTERN__STORE_NAME_LEN_MAX + 16];
+	json_t *words = postern__words(cli);
+	char *body = words ? json_dumps(words, JSON_COMPACT) : NULL;
+	json_decref(words);
+	if (!body) {
+		return POSTERN__EXIT_USAGE;
+	}
 	postern__reply_store_query(message, query);
 	postern__buf_init(&path, POSTERN__API_PATH_LEN_MAX);
 	postern__buf_printf(&path, "/v1/deliveries/%" PRIu64 "/",
@@ -98,6 +109,10 @@ static int edit_one(const struct postern__cli *cli,
 			.path = postern__buf_text(&path),
 			.query = query,
 			.transport = "cli",
+			.headers = &json_header,
+			.header_count = 1,
+			.body = body,
+			.body_len = strlen(body),
 		};
 		/* A retried delivery may already be poisoned again. */
 		struct postern__reply answer;
@@ -111,6 +126,7 @@ static int edit_one(const struct postern__cli *cli,
 			json_decref(answer.json);
 		}
 	}
+	free(body);
 	postern__buf_finish(&path);
 	return r;
 }
@@ -232,6 +248,11 @@ static int edit_message(struct postern__cli *cli, const struct verb *verb) {
 	if (cli->json && json_array_size(results) > 0) {
 		postern__reply_print(results);
 	}
+	if (!r && verb == &retry && !postern__args_has(&cli->args, "dry-run")) {
+		postern__waiting_print(cli, client,
+				json_object_get(message, "deliveries"),
+				postern__args_value(&cli->args, "handler"));
+	}
 out:
 	json_decref(results);
 	json_decref(message);
@@ -251,6 +272,10 @@ static int edit_many(struct postern__cli *cli, const struct verb *verb,
 	json_t *json = json_pack("{s:O, s:I, s:b}", "filter", filter, "limit",
 			(json_int_t)limit, "dry_run", (int)dry_run);
 	int r = POSTERN__EXIT_FAILED;
+	if (json && !postern__words_add(cli, json)) {
+		r = POSTERN__EXIT_USAGE;
+		goto out;
+	}
 	if (json) {
 		body = json_dumps(json, JSON_COMPACT);
 	}
@@ -262,12 +287,11 @@ static int edit_many(struct postern__cli *cli, const struct verb *verb,
 	if (r) {
 		goto out;
 	}
-	const struct postern_header type = { "Content-Type", "application/json" };
 	const struct postern__request request = {
 		.method = "POST",
 		.path = path,
 		.transport = "cli",
-		.headers = &type,
+		.headers = &json_header,
 		.header_count = 1,
 		.body = body,
 		.body_len = strlen(body),
@@ -324,6 +348,19 @@ static void print_many(const struct postern__cli *cli, const struct verb *verb,
 	}
 }
 
+/* Which handlers are held, after a retry by filters. */
+static void print_waiting_many(struct postern__cli *cli,
+		const struct verb *verb, const json_t *answer) {
+	struct postern__client *client = NULL;
+	if (verb != &retry || postern__reply_count(answer, "count") == 0 ||
+			postern__client_begin(cli, POSTERN__NEED_READ, &client)) {
+		return;
+	}
+	postern__waiting_print(cli, client, NULL,
+			postern__args_value(&cli->args, "handler"));
+	postern__client_destroy(client);
+}
+
 static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 	bool dry_run = postern__args_has(&cli->args, "dry-run");
 	unsigned long limit = LIMIT_DEFAULT;
@@ -366,6 +403,7 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 	if (r == POSTERN__EXIT_OK) {
 		print_many(cli, verb, edited, false);
 		r = postern__reply_failures(cli, edited);
+		print_waiting_many(cli, verb, edited);
 	}
 out:
 	json_decref(edited);

@@ -6,14 +6,20 @@
 #include <jansson.h>
 #include <postern/sys/clock.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/buf.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
 #include "cli/reply.h"
 #include "cli/row.h"
 #include "cli/table.h"
+#include "cli/words.h"
 #include "server/api.h"
+
+/* The longest text of why a handler is held or a channel closed. */
+#define HELD_LEN_MAX ((size_t)2048)
 
 static void print(struct postern__table *table) {
 	if (!postern__table_print(table)) {
@@ -41,8 +47,32 @@ static bool can_stage(const json_t *channels) {
 	return false;
 }
 
+static bool is_closed(const json_t *row) {
+	return json_is_true(json_object_get(row, "closed"));
+}
+
+static bool any_closed(const json_t *channels) {
+	size_t index;
+	json_t *row;
+	json_array_foreach(channels, index, row) {
+		if (is_closed(row)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static void add_closed(struct postern__table *table, const json_t *row) {
+	struct postern__buf text;
+	postern__buf_init(&text, HELD_LEN_MAX);
+	postern__closed_text(row, &text);
+	postern__table_coloured(table,
+			text.len > 0 ? postern__buf_text(&text) : NULL, POSTERN__WARM);
+	postern__buf_finish(&text);
+}
+
 static void print_channels(const json_t *channels, bool several) {
-	static const struct postern__column columns[] = {
+	static const struct postern__column counts[] = {
 		{ "STORE", false },
 		{ "CHANNEL", false },
 		{ "ACCEPTED", true },
@@ -50,15 +80,23 @@ static void print_channels(const json_t *channels, bool several) {
 		{ "CONFLICTS", true },
 		{ "DROPPED", true },
 		{ "PARKED", true },
-		{ "STAGED", true },
-		{ "REFUSED", true },
 	};
+	struct postern__column columns[10];
+	size_t count = sizeof counts / sizeof counts[0];
 	struct postern__table table;
 	size_t index;
 	json_t *row;
 	bool stages = can_stage(channels);
-	begin_table(&table, columns,
-			sizeof columns / sizeof columns[0] - (stages ? 0 : 2), several);
+	bool closed = any_closed(channels);
+	memcpy(columns, counts, sizeof counts);
+	if (stages) {
+		columns[count++] = (struct postern__column){ "STAGED", true };
+		columns[count++] = (struct postern__column){ "REFUSED", true };
+	}
+	if (closed) {
+		columns[count++] = (struct postern__column){ "CLOSED", false };
+	}
+	begin_table(&table, columns, count, several);
 	json_array_foreach(channels, index, row) {
 		if (several) {
 			postern__table_text(&table, postern__reply_text(row, "store"));
@@ -72,6 +110,9 @@ static void print_channels(const json_t *channels, bool several) {
 		if (stages) {
 			postern__table_count(&table, postern__reply_count(row, "staged"));
 			postern__table_count(&table, postern__reply_count(row, "refused"));
+		}
+		if (closed) {
+			add_closed(&table, row);
 		}
 	}
 	print(&table);
@@ -100,7 +141,7 @@ static void print_handlers(const json_t *handlers, bool several) {
 		{ "STUCK", true },
 		{ "POISONED", true },
 		{ "OLDEST", false },
-		{ "PAUSED", false },
+		{ "HELD", false },
 	};
 	const struct postern_clock *clock = postern_clock_system();
 	int64_t now_ms = clock->wall_ms(clock->context);
@@ -109,7 +150,9 @@ static void print_handlers(const json_t *handlers, bool several) {
 	json_t *row;
 	begin_table(&table, columns, sizeof columns / sizeof columns[0], several);
 	json_array_foreach(handlers, index, row) {
-		bool paused = json_is_true(json_object_get(row, "paused"));
+		struct postern__buf held;
+		postern__buf_init(&held, HELD_LEN_MAX);
+		postern__held_text(row, &held);
 		if (several) {
 			postern__table_text(&table, postern__reply_text(row, "store"));
 		}
@@ -122,8 +165,9 @@ static void print_handlers(const json_t *handlers, bool several) {
 		add_count(&table, row, "stuck");
 		add_count(&table, row, "poisoned");
 		postern__row_ago(&table, row, "oldest_open_at", now_ms);
-		postern__table_coloured(&table, paused ? "paused" : NULL,
-				POSTERN__WARM);
+		postern__table_coloured(&table,
+				held.len > 0 ? postern__buf_text(&held) : NULL, POSTERN__WARM);
+		postern__buf_finish(&held);
 	}
 	print(&table);
 }

@@ -61,6 +61,8 @@ static const struct route {
 	{ "POST", "/v1/deliveries/discard", postern__route_discard_all, 0 },
 	{ "POST", "/v1/handlers/{}/pause", postern__route_pause, 0 },
 	{ "POST", "/v1/handlers/{}/resume", postern__route_resume, 0 },
+	{ "POST", "/v1/channels/{}/close", postern__route_close, 0 },
+	{ "POST", "/v1/channels/{}/open", postern__route_open, 0 },
 	{ "POST", "/v1/cleanup", postern__route_cleanup, 0 },
 	{ "GET", "/healthz", postern__route_health, QUICK | PLAIN },
 	{ "GET", "/readyz", postern__route_ready, QUICK },

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The routes by which an operator changes something: retry and discard, one or
- * many, pause and resume, cleanup.
+ * The routes by which an operator changes deliveries: retry and discard, one or
+ * many; and cleanup.
  *
  * The filter of a bulk edit decides what is changed, so its JSON is read
  * strictly: an unknown member, a repeated one or one of the wrong type is
@@ -12,133 +12,66 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <postern/box.h>
+#include <postern/change.h>
 #include <postern/error.h>
 #include <postern/inspect.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/json_text.h"
 #include "base/text.h"
 #include "server/route.h"
 
-/* jansson's own limit is 2048 levels and cannot be changed. */
-static bool is_too_deep(const char *text, size_t len) {
-	unsigned depth = 0;
-	bool in_string = false;
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i];
-		if (in_string && c == '\\') {
-			i++;
-		} else if (c == '"') {
-			in_string = !in_string;
-		} else if (!in_string && (c == '{' || c == '[')) {
-			if (++depth > POSTERN__API_JSON_DEPTH_MAX) {
-				return true;
-			}
-		} else if (!in_string && (c == '}' || c == ']') && depth > 0) {
-			depth--;
-		}
-	}
-	return false;
-}
-
-static bool is_json_type(const char *type) {
-	static const char json[] = "application/json";
-	if (!type || strncasecmp(type, json, sizeof json - 1) != 0) {
-		return false;
-	}
-	char next = type[sizeof json - 1];
-	return next == '\0' || next == ';' || next == ' ' || next == '\t';
-}
-
-/* The body as a JSON object, yours to json_decref(). NULL: refused. */
-static json_t *read_object(struct postern__call *call) {
-	const struct postern__request *request = call->request;
-	if (!is_json_type(postern__call_header(call, "content-type"))) {
-		postern__call_refuse(call, 415,
-				"the body must be JSON, with Content-Type: application/json");
-		return NULL;
-	}
-	if (is_too_deep(request->body, request->body_len)) {
-		postern__call_refuse(call, 400, "the JSON is nested too deeply");
-		return NULL;
-	}
-	json_error_t trouble;
-	json_t *json = json_loadb(request->body, request->body_len,
-			JSON_REJECT_DUPLICATES, &trouble);
-	if (!json) {
-		postern__call_refuse(call, 400, "line %d, column %d of the JSON: %s",
-				trouble.line, trouble.column, trouble.text);
-		return NULL;
-	}
-	if (!json_is_object(json)) {
-		json_decref(json);
-		postern__call_refuse(call, 400, "the body must be a JSON object");
-		return NULL;
-	}
-	return json;
-}
-
-/* For requests without parameters: no body, or {}. */
-static bool check_no_body(struct postern__call *call) {
-	if (call->request->body_len == 0) {
-		return true;
-	}
-	json_t *json = read_object(call);
-	if (!json) {
-		return false;
-	}
-	bool empty = json_object_size(json) == 0;
-	json_decref(json);
-	if (!empty) {
-		postern__call_refuse(call, 400, "the request must not have a body");
-	}
-	return empty;
-}
-
-typedef int edit_one(struct postern_box *box, int64_t seq, const char *handler,
-		struct postern_error *error);
-
-static void edit_one_delivery(struct postern__call *call, edit_one *edit,
-		const char *status) {
+static void edit_one_delivery(struct postern__call *call,
+		enum postern_change_kind kind, const char *status) {
 	int64_t seq;
-	if (!check_no_body(call) || !postern__call_store_query(call) ||
-			!postern__call_seq(call, call->parts[0], &seq)) {
+	struct postern__change_body words;
+	if (!postern__call_change_body(call, false, &words)) {
 		return;
+	}
+	if (!postern__call_store_query(call) ||
+			!postern__call_seq(call, call->parts[0], &seq)) {
+		goto out;
 	}
 	const struct postern__open_store *store = postern__call_of_seq(call, seq);
 	if (!store) {
-		return;
+		goto out;
 	}
-	const char *handler = call->parts[1];
+	struct postern_change change = {
+		.size = sizeof change,
+		.kind = kind,
+		.seq = seq,
+		.handler = call->parts[1],
+		.reason = words.reason,
+		.by = words.by,
+	};
 	struct postern_error error;
-	int r = edit(store->box, seq, handler, &error);
+	int r = postern_box_change(store->box, &change, &error);
 	if (r == POSTERN_E_INVALID || r == POSTERN_E_BUSY) {
 		/* The request is valid; the state of the delivery does not allow it. */
 		postern__response_problem(call->response, 409, r, error.text);
-		return;
-	}
-	if (r != POSTERN_OK) {
+	} else if (r != POSTERN_OK) {
 		postern__call_fail_in(call, store, &error);
-		return;
+	} else {
+		struct postern__buf *body = &call->response->body;
+		postern__json_open(body, '{');
+		postern__json_pair_text(body, "status", status);
+		postern__json_pair_text(body, "store", store->name);
+		postern__json_pair_int(body, "seq", seq);
+		postern__json_pair_text(body, "handler", change.handler);
+		postern__json_close(body, '}');
+		call->response->status = 200;
 	}
-	struct postern__buf *body = &call->response->body;
-	postern__json_open(body, '{');
-	postern__json_pair_text(body, "status", status);
-	postern__json_pair_text(body, "store", store->name);
-	postern__json_pair_int(body, "seq", seq);
-	postern__json_pair_text(body, "handler", handler);
-	postern__json_close(body, '}');
-	call->response->status = 200;
+out:
+	json_decref(words.json);
 }
 
 void postern__route_retry(struct postern__call *call) {
-	edit_one_delivery(call, postern_box_retry, "retried");
+	edit_one_delivery(call, POSTERN_CHANGE_RETRY, "retried");
 }
 
 void postern__route_discard(struct postern__call *call) {
-	edit_one_delivery(call, postern_box_discard, "discarded");
+	edit_one_delivery(call, POSTERN_CHANGE_DISCARD, "discarded");
 }
 
 /* Members of a filter are strings; a number may be written as a number. */
@@ -188,7 +121,8 @@ static bool set_limit(struct postern__call *call, json_t *json,
 
 /* What filter points to lives as long as the JSON. False: refused. */
 static bool read_bulk(struct postern__call *call, json_t *json,
-		struct postern_filter *filter, bool *dry_run) {
+		struct postern_filter *filter, bool *dry_run,
+		struct postern__change_body *words) {
 	const char *name;
 	json_t *value;
 	bool filtered = false;
@@ -204,9 +138,8 @@ static bool read_bulk(struct postern__call *call, json_t *json,
 			}
 		} else if (strcmp(name, "dry_run") == 0 && json_is_boolean(value)) {
 			*dry_run = json_is_true(value);
-		} else {
-			postern__call_refuse(call, 400,
-					"unknown member '%s', or wrong type", name);
+		} else if (!postern__call_change_member(call, name, value, false,
+						   words)) {
 			return false;
 		}
 	}
@@ -247,10 +180,6 @@ bool postern__call_edit_state(struct postern__call *call,
 	return !why;
 }
 
-typedef int edit_all(struct postern_box *box,
-		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
-		struct postern_error *error);
-
 /* The number of edits in each store. */
 struct edited {
 	struct postern__part parts[POSTERN__STORE_COUNT_MAX];
@@ -263,40 +192,44 @@ struct edited {
  * Edit in one store. A discarded delivery was ended by an operator: a retry
  * that names no state does not include it. *count_out is set on failure too.
  */
-static int edit_store(struct postern_box *box, edit_all *edit,
-		const struct postern_filter *filter, bool dry_run, uint64_t *count_out,
+static int edit_store(struct postern_box *box,
+		const struct postern_change *change, uint64_t *count_out,
 		struct postern_error *error) {
 	static const enum postern_state states[] = { POSTERN_STATE_PENDING,
 		POSTERN_STATE_POISONED };
+	const struct postern_filter *filter = change->filter;
+	struct postern_change part = *change;
 	struct postern_filter one = *filter;
+	bool both = change->kind == POSTERN_CHANGE_RETRY &&
+				filter->state == POSTERN_STATE_ANY;
 	int r = POSTERN_OK;
 	*count_out = 0;
-	if (edit != postern_box_retry_all || filter->state != POSTERN_STATE_ANY) {
-		return edit(box, filter, dry_run, count_out, error);
-	}
-	for (size_t i = 0; i < sizeof states / sizeof states[0] &&
-					   r == POSTERN_OK && *count_out < filter->limit;
+	part.filter = &one;
+	for (size_t i = 0;
+			i < (both ? 2 : 1) && r == POSTERN_OK && *count_out < filter->limit;
 			i++) {
-		uint64_t count = 0;
-		one.state = states[i];
+		one.state = both ? states[i] : filter->state;
 		one.limit = filter->limit - (uint32_t)*count_out;
-		r = edit(box, &one, dry_run, &count, error);
-		*count_out += count;
+		part.count = 0;
+		r = postern_box_change(box, &part, error);
+		*count_out += part.count;
 	}
 	return r;
 }
 
 /* Edit in one store after the other, until the limit is reached; a failure of
    one does not affect the others. */
-static void edit_stores(struct postern__call *call, edit_all *edit,
-		struct postern_filter *filter, bool dry_run, struct edited *out) {
+static void edit_stores(struct postern__call *call,
+		struct postern_change *change, struct postern_filter *filter,
+		struct edited *out) {
 	uint32_t limit = filter->limit > 0 ? filter->limit : POSTERN_LIST_LIMIT_MAX;
 	*out = (struct edited){ .total = 0 };
+	change->filter = filter;
 	for (size_t i = 0; i < call->store_count && out->total < limit; i++) {
 		struct postern__part *part = &out->parts[out->part_count++];
 		part->store = call->stores[i];
 		filter->limit = limit - (uint32_t)out->total;
-		if (edit_store(part->store->box, edit, filter, dry_run, &out->counts[i],
+		if (edit_store(part->store->box, change, &out->counts[i],
 					&part->error) == POSTERN_OK) {
 			part->error.code = POSTERN_OK;
 		}
@@ -323,105 +256,36 @@ static void write_edited(struct postern__call *call,
 	postern__json_close(body, '}');
 }
 
-static void edit_many_deliveries(struct postern__call *call, edit_all *edit) {
-	json_t *json = read_object(call);
+static void edit_many_deliveries(struct postern__call *call,
+		enum postern_change_kind kind) {
+	json_t *json = postern__call_object(call);
 	if (!json) {
 		return;
 	}
 	struct postern_filter filter = { .size = sizeof filter };
-	bool dry_run = false;
-	if (!read_bulk(call, json, &filter, &dry_run) ||
+	struct postern_change change = { .size = sizeof change, .kind = kind };
+	struct postern__change_body words = { 0 };
+	if (!read_bulk(call, json, &filter, &change.dry_run, &words) ||
 			!postern__call_edit_state(call, filter.state,
-					edit == postern_box_retry_all ? POSTERN__EDIT_RETRY
-												  : POSTERN__EDIT_DISCARD)) {
+					kind == POSTERN_CHANGE_RETRY ? POSTERN__EDIT_RETRY
+												 : POSTERN__EDIT_DISCARD)) {
 		goto out;
 	}
 	struct edited edited;
-	edit_stores(call, edit, &filter, dry_run, &edited);
-	write_edited(call, &edited, dry_run);
+	change.reason = words.reason;
+	change.by = words.by;
+	edit_stores(call, &change, &filter, &edited);
+	write_edited(call, &edited, change.dry_run);
 out:
 	json_decref(json);
 }
 
 void postern__route_retry_all(struct postern__call *call) {
-	edit_many_deliveries(call, postern_box_retry_all);
+	edit_many_deliveries(call, POSTERN_CHANGE_RETRY);
 }
 
 void postern__route_discard_all(struct postern__call *call) {
-	edit_many_deliveries(call, postern_box_discard_all);
-}
-
-/* The stores in which a handler was paused or resumed, and where that
-   failed. */
-struct switched {
-	struct postern__part done[POSTERN__STORE_COUNT_MAX];
-	size_t done_count;
-	struct postern__part failed[POSTERN__STORE_COUNT_MAX];
-	size_t failed_count;
-	struct postern_error unknown; /* error of a store without the key */
-};
-
-/* Pause or resume in every store that knows the key: it is one handler, also
-   after it moved. */
-static void pause_in_stores(const struct postern__call *call, bool paused,
-		struct switched *out) {
-	const char *handler = call->parts[0];
-	*out = (struct switched){ .done_count = 0 };
-	for (size_t i = 0; i < call->store_count; i++) {
-		struct postern__part part = { .store = call->stores[i] };
-		struct postern_box *box = part.store->box;
-		int r = paused ? postern_box_pause(box, handler, &part.error)
-					   : postern_box_resume(box, handler, &part.error);
-		if (r == POSTERN_OK) {
-			out->done[out->done_count++] = part;
-		} else if (r == POSTERN_E_NOTFOUND) {
-			out->unknown = part.error;
-		} else {
-			out->failed[out->failed_count++] = part;
-		}
-	}
-}
-
-static void pause_route(struct postern__call *call, bool paused) {
-	struct switched switched;
-	struct postern__buf *body = &call->response->body;
-	if (!check_no_body(call) || !postern__call_store_query(call)) {
-		return;
-	}
-	pause_in_stores(call, paused, &switched);
-	if (switched.done_count + switched.failed_count == 0) {
-		postern__call_fail(call, &switched.unknown);
-		return;
-	}
-	postern__call_open_parts(call, switched.failed, switched.failed_count,
-			switched.done_count > 0);
-	postern__json_pair_text(body, "handler", call->parts[0]);
-	postern__json_pair_bool(body, "paused", paused);
-	postern__json_key(body, "stores");
-	postern__json_open(body, '[');
-	for (size_t i = 0; i < switched.done_count; i++) {
-		postern__json_text(body, switched.done[i].store->name);
-	}
-	postern__json_close(body, ']');
-	if (switched.failed_count > 0) {
-		postern__json_key(body, "failed");
-		postern__json_open(body, '[');
-		for (size_t i = 0; i < switched.failed_count; i++) {
-			postern__json_open(body, '{');
-			postern__write_part(body, &switched.failed[i]);
-			postern__json_close(body, '}');
-		}
-		postern__json_close(body, ']');
-	}
-	postern__json_close(body, '}');
-}
-
-void postern__route_pause(struct postern__call *call) {
-	pause_route(call, true);
-}
-
-void postern__route_resume(struct postern__call *call) {
-	pause_route(call, false);
+	edit_many_deliveries(call, POSTERN_CHANGE_DISCARD);
 }
 
 /* What was removed from each store. */
@@ -488,7 +352,7 @@ static void clean_store(struct postern__call *call, struct postern__part *part,
 
 void postern__route_cleanup(struct postern__call *call) {
 	struct cleaned cleaned = { 0 };
-	if (!check_no_body(call) || !postern__call_store_query(call)) {
+	if (!postern__call_no_body(call) || !postern__call_store_query(call)) {
 		return;
 	}
 	for (size_t i = 0; i < call->store_count; i++) {

@@ -59,6 +59,10 @@ static void write_channel(const struct postern__call *call, const char *store,
 	postern__json_pair_uint(buf, "conflicts", channel->conflicts);
 	postern__json_pair_uint(buf, "dropped", channel->dropped);
 	postern__json_pair_uint(buf, "parked", channel->parked);
+	postern__json_pair_bool(buf, "closed", channel->closed);
+	postern__json_pair_text(buf, "closed_reason", channel->closed_reason);
+	postern__json_pair_text(buf, "closed_by", channel->closed_by);
+	postern__write_time(buf, "closed_at", channel->closed_at_ms);
 	if (can_stage(stats)) {
 		postern__json_pair_uint(buf, "staged", channel->staged);
 		postern__json_pair_uint(buf, "refused", channel->refused);
@@ -77,6 +81,11 @@ static void write_handler(const struct postern__call *call, const char *store,
 	postern__json_pair_text(buf, "channel", handler->channel);
 	postern__json_pair_bool(buf, "registered", handler->registered);
 	postern__json_pair_bool(buf, "paused", handler->paused);
+	postern__json_pair_text(buf, "held", handler->held);
+	postern__json_pair_text(buf, "held_reason", handler->held_reason);
+	postern__json_pair_text(buf, "held_by", handler->held_by);
+	postern__write_time(buf, "held_at", handler->held_at_ms);
+	postern__write_time(buf, "held_until", handler->held_until_ms);
 	postern__json_pair_uint(buf, "pending", handler->pending);
 	postern__json_pair_uint(buf, "retrying", handler->retrying);
 	postern__json_pair_uint(buf, "leased", handler->leased);

@@ -7,6 +7,7 @@
  * every route needs to read it and to respond.
  */
 
+#include <jansson.h>
 #include <postern/inspect.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,6 +53,8 @@ postern__route postern__route_retry_all;
 postern__route postern__route_discard_all;
 postern__route postern__route_pause;
 postern__route postern__route_resume;
+postern__route postern__route_close;
+postern__route postern__route_open;
 postern__route postern__route_cleanup;
 postern__route postern__route_health;
 postern__route postern__route_ready;
@@ -184,6 +187,26 @@ enum postern__edit {
 /* Whether the edit accepts a filter of this state. False: refused. */
 bool postern__call_edit_state(struct postern__call *call,
 		enum postern_state state, enum postern__edit edit);
+
+/* The body as a JSON object, yours to json_decref(). NULL: refused. */
+json_t *postern__call_object(struct postern__call *call);
+/* For requests without parameters: no body, or {}. False: refused. */
+bool postern__call_no_body(struct postern__call *call);
+
+/* What the body of a change says about it. */
+struct postern__change_body {
+	json_t *json; /* NULL: no body; yours to json_decref() */
+	const char *reason;
+	const char *by;
+	int64_t for_ms; /* of a pause; 0: without an end */
+};
+/* Read a body that may have only such members; `for` and `until` only if
+   timed. False: refused. */
+bool postern__call_change_body(struct postern__call *call, bool timed,
+		struct postern__change_body *out);
+/* The same for one member of a body that has others, too. */
+bool postern__call_change_member(struct postern__call *call, const char *name,
+		json_t *value, bool timed, struct postern__change_body *out);
 
 /* A number of rows: 1 to POSTERN_LIST_LIMIT_MAX. False: refused. */
 bool postern__call_limit(struct postern__call *call, const char *text,
