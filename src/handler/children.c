@@ -88,7 +88,7 @@ static void start_added(void) {
 }
 
 static bool make_room(void) {
-	size_t count = 1 + children.running_count * POSTERN__PROCESS_FD_COUNT;
+	size_t count = 1 + children.running_count * POSTERN__PROCESS_FD_COUNT_MAX;
 	if (count <= children.fd_room) {
 		return true;
 	}
@@ -102,18 +102,18 @@ static bool make_room(void) {
 }
 
 /* Fill the descriptors; returns how long to wait. */
-static int prepare_poll(void) {
+static int prepare_poll(nfds_t *count_out) {
 	int wait_ms = -1;
 	size_t at = 1;
 	children.fds[0] = (struct pollfd){ children.wake_fd, POLLIN, 0 };
 	postern__list_each(link, &children.running) {
-		const struct postern__process *process =
+		struct postern__process *process =
 				&container_of(link, struct postern__child, link)->process;
-		postern__process_poll(process, &children.fds[at]);
-		at += POSTERN__PROCESS_FD_COUNT;
+		at += postern__process_poll(process, &children.fds[at]);
 		int ms = postern__process_wait_ms(process);
 		wait_ms = ms >= 0 && (wait_ms < 0 || ms < wait_ms) ? ms : wait_ms;
 	}
+	*count_out = at;
 	return wait_ms;
 }
 
@@ -126,12 +126,13 @@ static void step_all(void) {
 		next = link->next;
 		struct postern__child *child =
 				container_of(link, struct postern__child, link);
-		if (!postern__process_step(&child->process, &children.fds[at])) {
+		const struct pollfd *fds = &children.fds[at];
+		at += child->process.polled_count;
+		if (!postern__process_step(&child->process, fds)) {
 			postern__list_remove(link);
 			children.running_count--;
 			child->ended(child);
 		}
-		at += POSTERN__PROCESS_FD_COUNT;
 	}
 }
 
@@ -156,8 +157,8 @@ static void *children_loop(void *context) {
 			(void)poll(NULL, 0, NO_MEMORY_MS);
 			continue;
 		}
-		nfds_t count = 1 + children.running_count * POSTERN__PROCESS_FD_COUNT;
-		int wait_ms = prepare_poll();
+		nfds_t count;
+		int wait_ms = prepare_poll(&count);
 		if (poll(children.fds, count, wait_ms) < 0) {
 			/* Interrupted, or no memory in the kernel: deadlines are still
 			   checked. */

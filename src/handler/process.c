@@ -461,25 +461,41 @@ bool postern__process_start(struct postern__process *self,
 	return true;
 }
 
-enum { EXIT, INPUT, ERRORS };
+static void add_polled(struct postern__process *self, struct pollfd *fds,
+		int fd, short events) {
+	if (fd >= 0) {
+		fds[self->polled_count++] = (struct pollfd){ fd, events, 0 };
+	}
+}
 
-void postern__process_poll(const struct postern__process *self,
+size_t postern__process_poll(struct postern__process *self,
 		struct pollfd *fds) {
-	/* poll ignores a negative descriptor. */
-	fds[EXIT] = (struct pollfd){ self->exited ? -1 : self->exit_fd, POLLIN, 0 };
-	fds[INPUT] = (struct pollfd){ self->input_fd, POLLOUT, 0 };
-	fds[ERRORS] = (struct pollfd){ self->errors_fd, POLLIN, 0 };
+	self->polled_count = 0;
+	add_polled(self, fds, self->exited ? -1 : self->exit_fd, POLLIN);
+	add_polled(self, fds, self->input_fd, POLLOUT);
+	add_polled(self, fds, self->errors_fd, POLLIN);
+	return self->polled_count;
+}
+
+static bool has_event(const struct postern__process *self,
+		const struct pollfd *fds, int fd) {
+	for (size_t i = 0; i < self->polled_count; i++) {
+		if (fds[i].fd == fd) {
+			return fds[i].revents != 0;
+		}
+	}
+	return false;
 }
 
 bool postern__process_step(struct postern__process *self,
 		const struct pollfd *fds) {
-	if (fds[ERRORS].revents) {
+	if (has_event(self, fds, self->errors_fd)) {
 		(void)read_stderr_once(self);
 	}
-	if (fds[EXIT].revents) {
+	if (has_event(self, fds, self->exit_fd)) {
 		self->exited = true;
 	}
-	if (fds[INPUT].revents) {
+	if (has_event(self, fds, self->input_fd)) {
 		write_stdin(self);
 	}
 	/* A program that ended on its own has ended in time. */

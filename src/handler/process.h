@@ -60,8 +60,8 @@ struct postern__process_result {
 	char tail[2 * POSTERN__PROCESS_TAIL_LEN_MAX];
 };
 
-/* The descriptors that a program waits for. */
-#define POSTERN__PROCESS_FD_COUNT 3
+/* The most descriptors that a program waits for. */
+#define POSTERN__PROCESS_FD_COUNT_MAX 3
 
 struct postern__process {
 	struct postern__process_order order;
@@ -69,8 +69,9 @@ struct postern__process {
 	int64_t start_ms;
 	pid_t pid;
 	size_t input_pos;
-	bool exited;    /* but not reaped */
-	bool term_sent; /* SIGTERM was sent; result->end is the reason */
+	size_t polled_count; /* descriptors of the latest poll */
+	bool exited;         /* but not reaped */
+	bool term_sent;      /* SIGTERM was sent; result->end is the reason */
 	bool killed;
 	int64_t kill_at_ms;
 	/* The ends of this process; -1 when closed. */
@@ -94,10 +95,10 @@ bool postern__process_start(struct postern__process *self,
 		const struct postern__process_order *order,
 		struct postern__process_result *result);
 
-/* What to poll, POSTERN__PROCESS_FD_COUNT of them, and for how long at most;
-   -1: no limit. */
-void postern__process_poll(const struct postern__process *self,
-		struct pollfd *fds);
+/* What to poll, at most POSTERN__PROCESS_FD_COUNT_MAX descriptors, and for how
+   long at most; -1: no limit. Returns their number: closed ones are left out,
+   because poll() refuses more entries than a process may have open files. */
+size_t postern__process_poll(struct postern__process *self, struct pollfd *fds);
 int postern__process_wait_ms(const struct postern__process *self);
 
 /*

@@ -5,6 +5,8 @@
  */
 #include "handler_exec.h"
 
+#include <sys/resource.h>
+
 /* A deadline that leaves the shell time to start, even on a busy machine. */
 #define SOON_MS 1000
 
@@ -262,6 +264,48 @@ static void many_at_once(void) {
 	CHECK(!has_children());
 }
 
+#define CROWD_COUNT 8
+
+static void ends_at_file_limit(void) {
+	static struct postern_run runs[CROWD_COUNT];
+	char path[CROWD_COUNT][PATH_MAX];
+	struct postern_handler *handlers[CROWD_COUNT];
+	struct rlimit before;
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	for (int i = 0; i < CROWD_COUNT; i++) {
+		char name[16];
+		(void)snprintf(name, sizeof name, "crowd%d", i);
+		handlers[i] = make_shell("echo $$ > \"$0\"; exec sleep 999",
+				file_path(name, path[i]));
+		fake_init(&runs[i], "", 0);
+		handlers[i]->ops->start(handlers[i], &runs[i]);
+	}
+	pid_t pids[CROWD_COUNT];
+	for (int i = 0; i < CROWD_COUNT; i++) {
+		pids[i] = read_pid(path[i]);
+	}
+	/* Each waits for two descriptors, and the thread for one. */
+	struct rlimit low = { 2 * CROWD_COUNT + 1, before.rlim_max };
+	CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+	for (int i = 0; i < CROWD_COUNT; i++) {
+		(void)kill(pids[i], SIGTERM);
+	}
+	int ended = 0;
+	for (int tries = 0; ended < CROWD_COUNT && tries < 1000; tries++) {
+		pause_ms(10);
+		ended = 0;
+		for (int i = 0; i < CROWD_COUNT; i++) {
+			ended += runs[i].finish_count;
+		}
+	}
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	CHECK_INT(ended, CROWD_COUNT);
+	for (int i = 0; i < CROWD_COUNT; i++) {
+		handlers[i]->ops->destroy(handlers[i]);
+	}
+	CHECK(!has_children());
+}
+
 static const struct tap_case cases[] = {
 	{ "a timeout ends the program and its children", times_out },
 	{ "an exit code after the timeout does not count", too_late },
@@ -275,6 +319,8 @@ static const struct tap_case cases[] = {
 	{ "a run cancelled before its start starts no program", cancel_first },
 	{ "a program does not outlive the server", server_dies },
 	{ "parallel runs leak no file and no child process", many_at_once },
+	{ "as many programs as the file limit allows are seen to end",
+			ends_at_file_limit },
 };
 
 int main(int argc, char **argv) {
