@@ -151,5 +151,8 @@ int postern__cli_main(int argc, char **argv) {
 	(void)signal(SIGPIPE, SIG_IGN);
 	/* So is the file size limit. */
 	(void)signal(SIGXFSZ, SIG_IGN);
+	/* Some service managers ignore it, which is inherited: then the exit codes
+	   of programs are lost. */
+	(void)signal(SIGCHLD, SIG_DFL);
 	return postern__out_close(parse_and_run(argc, argv));
 }

@@ -470,4 +470,23 @@ def _(place):
         equal(file.read(16), b"SQLite format 3\x00")
 
 
+@case("a server that inherits an ignored SIGCHLD sees programs succeed")
+def _(place):
+    place.configure(SLOW.format(grace="60s", seconds=0))
+    process = subprocess.Popen(
+        [POSTERN, "serve"],
+        cwd=place.path,
+        env=place.environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )
+    try:
+        until(lambda: responds(place))
+        equal(Connection(place).send_message("a"), 202)
+        until(lambda: place.delivery("a", "slow")["state"] == "done")
+        equal(place.read("begun.out"), "begun\n")
+    finally:
+        process.terminate()
+        equal(process.wait(60), 0)
+
+
 main()
