@@ -24,6 +24,8 @@
 #include "core/reason.h"
 #include "core/run.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,8 +93,9 @@ static void open_breaker(struct postern_run *run,
 	breaker->opened_ms = postern__box_now_ms(box);
 	breaker->delay_ms = PROBE_MS_MIN;
 	breaker->probe_taken = false;
-	(void)snprintf(breaker->reason, sizeof(breaker->reason), "%s",
-			reason ? reason : "");
+	reason = reason ? reason : "";
+	(void)postern__utf8_clean(reason, strlen(reason), breaker->reason,
+			sizeof(breaker->reason));
 	run->breaker = POSTERN__BREAKER_OPENED;
 	postern__list_each(link, &state->queue) {
 		postern__run_return_lease(container_of(link, struct postern_run, link));
@@ -196,7 +199,7 @@ void postern__breaker_failure(struct postern_run *run, const char *reason) {
 	if (breaker->open) {
 		note_probe(run, breaker);
 	} else if (breaker->failed_count >= most) {
-		char text[POSTERN__BREAKER_REASON_MAX];
+		char text[POSTERN_REASON_LEN_MAX + 1];
 		(void)snprintf(text, sizeof(text), "%zu messages in a row failed: %s",
 				breaker->failed_count, reason ? reason : "");
 		open_breaker(run, breaker, text);

@@ -6,12 +6,14 @@
 
 #include "tap.h"
 
+#include "base/utf8.h"
 #include "core/box.h"
 #include "core/breaker.h"
 #include "core/run.h"
 #include "support/fake_clock.h"
 
 #include <postern/event.h>
+#include <postern/health.h>
 #include <postern/postern.h>
 #include <postern/sys/handler.h>
 #include <stdio.h>
@@ -28,6 +30,7 @@ struct bench {
 	bool hang;              /* runs do not end */
 	char ran[RUNS_MAX][16]; /* the ids of the runs, in their order */
 	int ran_count;
+	const char *fault_reason;
 	struct postern_run *hanging[RUNS_MAX];
 	int hanging_count;
 	int held;     /* events */
@@ -48,7 +51,7 @@ static void end_run(const struct bench *bench, const char *id,
 			: id[0] == 's' ? POSTERN_SNOOZE
 						   : POSTERN_DONE,
 			0,
-			fault          ? "no such table"
+			fault          ? bench->fault_reason
 			: id[0] == 'm' ? NULL
 						   : "bad message");
 }
@@ -124,6 +127,7 @@ static void bench_init(struct bench *bench) {
 	fake_clock_init(&bench->clock);
 	postern_policy_init(&bench->policy);
 	bench->policy.max_attempts = 3;
+	bench->fault_reason = "no such table";
 }
 
 static bool bench_open(struct bench *bench) {
@@ -509,6 +513,30 @@ static void a_held_handler_is_not_leased_at_accept(void) {
 	bench_finish(&bench);
 }
 
+static void a_long_reason_is_cut_between_characters(void) {
+	struct bench bench;
+	char text[POSTERN_REASON_LEN_MAX];
+	struct postern_health *health = NULL;
+	memset(text, 0, sizeof(text));
+	for (size_t i = 0; i + 2 < sizeof(text); i += 2) {
+		memcpy(&text[i], "\xc3\xa9", 2);
+	}
+	bench_init(&bench);
+	bench.broken = true;
+	bench.fault_reason = text;
+	if (bench_open(&bench)) {
+		send(&bench, "m0");
+		CHECK_INT(step(&bench), 1);
+		CHECK_OK(postern_box_health(bench.box, NULL, &health, &bench.error),
+				&bench.error);
+		const char *reason = health->handlers[0].reason;
+		CHECK(strlen(reason) > 200);
+		CHECK(postern__utf8_valid(reason, strlen(reason)));
+		postern_health_destroy(health);
+	}
+	bench_finish(&bench);
+}
+
 static void the_policy_is_checked(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -555,6 +583,8 @@ static const struct tap_case cases[] = {
 	{ "on_broken count makes a fault a failure", a_fault_may_be_counted },
 	{ "a held handler is leased one probe at a time",
 			a_held_handler_is_not_leased_at_accept },
+	{ "a long reason is cut between two characters",
+			a_long_reason_is_cut_between_characters },
 	{ "break_after and on_broken are checked", the_policy_is_checked },
 };
 
