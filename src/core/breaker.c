@@ -190,15 +190,18 @@ static void add_failed(struct postern__breaker *breaker, int64_t seq,
 
 void postern__breaker_failure(struct postern_run *run, const char *reason) {
 	size_t most = run->handler->policy.break_after;
+	struct postern__handler_state *state = run->handler->state;
 	struct postern__breaker *breaker =
-			most > 0 ? breaker_of(run->handler->state) : NULL;
+			most > 0 ? breaker_of(state) : state->breaker;
 	if (!breaker) {
 		return;
 	}
-	add_failed(breaker, run->delivery.seq, most);
+	if (most > 0) {
+		add_failed(breaker, run->delivery.seq, most);
+	}
 	if (breaker->open) {
 		note_probe(run, breaker);
-	} else if (breaker->failed_count >= most) {
+	} else if (most > 0 && breaker->failed_count >= most) {
 		char text[POSTERN_REASON_LEN_MAX + 1];
 		(void)snprintf(text, sizeof(text), "%zu messages in a row failed: %s",
 				breaker->failed_count, reason ? reason : "");

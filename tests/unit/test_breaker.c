@@ -467,6 +467,29 @@ static void break_after_zero_never_holds(void) {
 	bench_finish(&bench);
 }
 
+static void break_after_zero_delays_probes_that_fail(void) {
+	struct bench bench;
+	bench_init(&bench);
+	bench.policy.break_after = 0;
+	if (bench_open(&bench)) {
+		send(&bench, "f0");
+		CHECK_INT(step(&bench), 1);
+		CHECK_INT(bench.held, 1);
+		fake_clock_advance(&bench.clock, 900);
+		send_many(&bench, 'r', 2);
+		fake_clock_advance(&bench.clock, 99);
+		CHECK_INT(step(&bench), 0);
+		fake_clock_advance(&bench.clock, 1);
+		CHECK_INT(step(&bench), 1);
+		CHECK_STR(bench.ran[1], "r0");
+		fake_clock_advance(&bench.clock, 1999);
+		CHECK_INT(step(&bench), 0);
+		fake_clock_advance(&bench.clock, 1);
+		CHECK_INT(step(&bench), 1);
+	}
+	bench_finish(&bench);
+}
+
 static void a_fault_may_be_counted(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -580,6 +603,8 @@ static const struct tap_case cases[] = {
 	{ "one message that fails alone does not hold its handler",
 			one_message_alone_does_not_hold_its_handler },
 	{ "break_after 0 never holds a handler", break_after_zero_never_holds },
+	{ "with break_after 0, too, a probe that fails delays the next",
+			break_after_zero_delays_probes_that_fail },
 	{ "on_broken count makes a fault a failure", a_fault_may_be_counted },
 	{ "a held handler is leased one probe at a time",
 			a_held_handler_is_not_leased_at_accept },
