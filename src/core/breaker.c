@@ -230,6 +230,9 @@ void postern__breaker_close(struct postern__handler_state *state) {
 	if (state->breaker) {
 		state->breaker->open = false;
 		state->breaker->failed_count = 0;
+		/* Successes of the former definition prove nothing about this one. */
+		state->breaker->faulted_count = 0;
+		state->breaker->faulted_next = 0;
 	}
 }
 

@@ -560,6 +560,46 @@ static void a_long_reason_is_cut_between_characters(void) {
 	bench_finish(&bench);
 }
 
+static void replace(struct bench *bench) {
+	struct postern_error *error = &bench->error;
+	struct postern_generation *next = NULL;
+	const struct postern_handler_options handler = {
+		.size = sizeof(handler),
+		.key = "h",
+		.policy = &bench->policy,
+	};
+	CHECK_OK(postern_generation_create(bench->box, &next, error), error);
+	CHECK_OK(postern_generation_add_channel(next, "c", NULL, error), error);
+	CHECK_OK(postern__generation_register_taking(next, "c", &handler,
+					 &script.base, error),
+			error);
+	CHECK_OK(postern_box_replace_taking(bench->box, next, error), error);
+}
+
+/* What was at fault under the former definition may not be under this one. */
+static void a_replaced_handler_charges_nothing_for_the_former(void) {
+	struct bench bench;
+	bench_init(&bench);
+	if (bench_open(&bench)) {
+		send(&bench, "f");
+		send(&bench, "m0");
+		CHECK_INT(step(&bench), 1);
+		fake_clock_advance(&bench.clock, 999);
+		CHECK_INT(step(&bench), 0);
+		fake_clock_advance(&bench.clock, 1);
+		CHECK_INT(step(&bench), 1);
+		CHECK_INT(bench.released, 1);
+		check_row(&bench, "m0", POSTERN_STATE_DONE, 0);
+		replace(&bench);
+		fake_clock_advance(&bench.clock, 1);
+		CHECK_INT(step(&bench), 1);
+		CHECK_STR(bench.ran[2], "f");
+		check_row(&bench, "f", POSTERN_STATE_PENDING, 0);
+		CHECK_INT(bench.held, 2);
+	}
+	bench_finish(&bench);
+}
+
 static void the_policy_is_checked(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -610,6 +650,8 @@ static const struct tap_case cases[] = {
 			a_held_handler_is_not_leased_at_accept },
 	{ "a long reason is cut between two characters",
 			a_long_reason_is_cut_between_characters },
+	{ "a handler that is replaced charges no fault of the former one",
+			a_replaced_handler_charges_nothing_for_the_former },
 	{ "break_after and on_broken are checked", the_policy_is_checked },
 };
 
