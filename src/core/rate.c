@@ -41,7 +41,8 @@ static struct postern_rate rate_of(const struct postern_policy *policy) {
 }
 
 int64_t postern__rate_slot_ms(const struct postern_rate *rate) {
-	int64_t ms = rate->period_ms / PERIOD_SLOTS;
+	/* Rounded up: all slots together are never shorter than the period. */
+	int64_t ms = (rate->period_ms + PERIOD_SLOTS - 1) / PERIOD_SLOTS;
 	return ms > 0 ? ms : 1;
 }
 

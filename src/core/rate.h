@@ -12,8 +12,8 @@
 /* Whether the handler has a rate. */
 bool postern__rate_is_set(const struct postern_policy *policy);
 
-/* The length of a slot, a tenth of the period, and the most starts in one: the
-   burst, and at least an even distribution. */
+/* The length of a slot, a twentieth of the period, and the most starts in one:
+   the burst, and at least an even distribution. */
 int64_t postern__rate_slot_ms(const struct postern_rate *rate);
 uint32_t postern__rate_slot_max(const struct postern_rate *rate);
 

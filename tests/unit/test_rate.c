@@ -76,6 +76,19 @@ static void no_period_has_more_than_the_rate(void) {
 	}
 }
 
+static void periods_of_any_length_have_no_more(void) {
+	static const int64_t periods_ms[] = { 1, 19, 21, 39, 59, 999, 1999 };
+	struct dice dice = { 4 };
+	for (size_t i = 0; i < sizeof(periods_ms) / sizeof(periods_ms[0]); i++) {
+		const struct postern_rate rate = { 10, 10, periods_ms[i] };
+		int64_t start = FAKE_CLOCK_START_MS + (int64_t)dice_below(&dice, 1000);
+		size_t count =
+				ask(&rate, &dice, start, start + 100 * rate.period_ms, 1);
+		CHECK(most_in_a_period(count, rate.period_ms) <= rate.count);
+		CHECK(count > 0);
+	}
+}
+
 static void waiting_as_long_as_told_is_enough(void) {
 	struct dice dice = { 2 };
 	for (int i = 0; i < 2000; i++) {
@@ -375,6 +388,8 @@ static void rates_are_checked(void) {
 static const struct tap_case cases[] = {
 	{ "no period has more starts than the rate, and few have less",
 			no_period_has_more_than_the_rate },
+	{ "a period of any length has no more starts than the rate",
+			periods_of_any_length_have_no_more },
 	{ "after the wait that was returned a start is granted, not before",
 			waiting_as_long_as_told_is_enough },
 	{ "a clock that is set back grants no more",
