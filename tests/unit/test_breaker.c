@@ -536,6 +536,36 @@ static void a_held_handler_is_not_leased_at_accept(void) {
 	bench_finish(&bench);
 }
 
+/* A message that was routed before the handler was held is written later. */
+static void a_lease_besides_the_probe_is_returned(void) {
+	struct bench bench;
+	struct postern_message late = { .size = sizeof(late), .body = "" };
+	bench_init(&bench);
+	bench.broken = true;
+	if (bench_open(&bench)) {
+		CHECK_INT(claim(&bench), 0);
+		send(&bench, "m0");
+		bench.box->leasing = true;
+		send(&bench, "m1");
+		late.id = "m2";
+		CHECK_OK(postern_box_accept_async(bench.box, "c", &late, NULL, NULL,
+						 &bench.error),
+				&bench.error);
+		CHECK_INT(run(&bench), 1);
+		CHECK_STR(bench.ran[0], "m1");
+		fake_clock_advance(&bench.clock, 1000);
+		CHECK_INT(claim(&bench), 1);
+		commit(&bench);
+		CHECK_INT(bench.held, 1);
+		CHECK_INT(run(&bench), 1);
+		CHECK_STR(bench.ran[1], "m0");
+		commit(&bench);
+		check_row(&bench, "m2", POSTERN_STATE_PENDING, 0);
+		bench.box->leasing = false;
+	}
+	bench_finish(&bench);
+}
+
 static void a_long_reason_is_cut_between_characters(void) {
 	struct bench bench;
 	char text[POSTERN_REASON_LEN_MAX];
@@ -600,6 +630,33 @@ static void a_replaced_handler_charges_nothing_for_the_former(void) {
 	bench_finish(&bench);
 }
 
+static void a_replaced_handler_is_not_held(void) {
+	struct bench bench;
+	bench_init(&bench);
+	bench.broken = true;
+	bench.policy.break_after = 2;
+	bench.policy.max_attempts = 1;
+	if (bench_open(&bench)) {
+		send_many(&bench, 'm', 3);
+		CHECK_INT(step(&bench), 1);
+		CHECK_INT(bench.held, 1);
+		bench.broken = false;
+		replace(&bench);
+		CHECK_INT(step(&bench), 2);
+		/* Failures in a row are counted from the replacement on. */
+		send(&bench, "r0");
+		CHECK_INT(step(&bench), 1);
+		replace(&bench);
+		send(&bench, "r1");
+		CHECK_INT(step(&bench), 1);
+		CHECK_INT(bench.held, 1);
+		send(&bench, "r2");
+		CHECK_INT(step(&bench), 1);
+		CHECK_INT(bench.held, 2);
+	}
+	bench_finish(&bench);
+}
+
 static void the_policy_is_checked(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -648,6 +705,10 @@ static const struct tap_case cases[] = {
 	{ "on_broken count makes a fault a failure", a_fault_may_be_counted },
 	{ "a held handler is leased one probe at a time",
 			a_held_handler_is_not_leased_at_accept },
+	{ "a lease that was granted besides the probe is returned",
+			a_lease_besides_the_probe_is_returned },
+	{ "a handler that is replaced is not held, and begins without failures",
+			a_replaced_handler_is_not_held },
 	{ "a long reason is cut between two characters",
 			a_long_reason_is_cut_between_characters },
 	{ "a handler that is replaced charges no fault of the former one",

@@ -11,8 +11,10 @@
 #include "core/reason.h"
 #include "core/run.h"
 #include "support/fake_clock.h"
+#include "support/temp_dir.h"
 #include "unit/dice.h"
 
+#include <limits.h>
 #include <postern/postern.h>
 #include <stdio.h>
 #include <string.h>
@@ -241,6 +243,45 @@ static void slow_runs_use_the_rate(void) {
 	postern_box_destroy(bench.box);
 }
 
+/* All deliveries of a transaction start at once. */
+static void a_transaction_has_no_more_than_the_rate(void) {
+	struct temp_dir directory;
+	char url[PATH_MAX];
+	struct bench bench = { 0 };
+	struct postern_error *error = &bench.error;
+	size_t count = 0;
+	fake_clock_init(&bench.clock);
+	const struct postern_box_options options = {
+		.size = sizeof(options),
+		.clock = &bench.clock.base,
+	};
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.rate_count = 10;
+	policy.rate_period_ms = 1000;
+	policy.commit_batch = 100;
+	const struct postern_handler_options batched = {
+		.size = sizeof(batched),
+		.key = "batched",
+		.sql = "SELECT :id",
+		.policy = &policy,
+	};
+	temp_dir_create(&directory);
+	temp_dir_name(&directory, "sqlite:", "rate.db", url, sizeof(url));
+	if (CHECK_OK(postern_box_open(url, &options, &bench.box, error), error) &&
+			CHECK_OK(postern_box_add_channel(bench.box, "c", NULL, error),
+					error) &&
+			CHECK_OK(postern_box_add_handler(bench.box, "c", &batched, error),
+					error) &&
+			CHECK_OK(postern_box_start(bench.box, error), error)) {
+		send_many(&bench, 25);
+		CHECK_OK(postern_box_process(bench.box, 0, &count, error), error);
+		CHECK_INT(count, 10);
+	}
+	postern_box_destroy(bench.box);
+	temp_dir_destroy(&directory);
+}
+
 static void reserved_starts_expire(void) {
 	struct bench bench;
 	size_t count = 0;
@@ -398,6 +439,8 @@ static const struct tap_case cases[] = {
 			a_burst_bounds_what_starts_at_once },
 	{ "deliveries wait for the rate of their handler",
 			deliveries_wait_for_their_rate },
+	{ "a transaction has no more deliveries than the rate allows",
+			a_transaction_has_no_more_than_the_rate },
 	{ "reserved starts that are not used soon are lost",
 			reserved_starts_expire },
 	{ "slow runs use the whole rate", slow_runs_use_the_rate },
