@@ -337,7 +337,8 @@ static bool has_directory(const struct postern__config_store *store) {
 }
 
 /* Report that a store does not exist, and how to create it unless a finding
-   prevents that. */
+   prevents that. It is no problem, unless limits were to be compared with
+   it. */
 static void report_missing_store(struct check *check,
 		const struct postern__config_store *store,
 		const struct postern_error *error) {
@@ -345,12 +346,13 @@ static void report_missing_store(struct check *check,
 	const char *hint = check->hindered ? ""
 									   : "; 'postern migrate' or 'postern "
 										 "serve' creates it";
+	bool limited = check->limits.has_poisoned || check->limits.has_age;
+	int status = limited ? POSTERN__EXIT_UNREACHABLE : POSTERN__EXIT_OK;
 	postern__own_store_label(store, label);
 	if (!postern__store_file(store->values.store)) {
-		report(check, POSTERN__EXIT_OK, "%s%s", error->text, hint);
+		report(check, status, "%s%s", error->text, hint);
 	} else {
-		report(check, POSTERN__EXIT_OK, "store %s does not exist%s", label,
-				hint);
+		report(check, status, "store %s does not exist%s", label, hint);
 	}
 }
 

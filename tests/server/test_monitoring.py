@@ -338,4 +338,14 @@ def _(place):
         place.fails(2, "check", *words, says=words[0])
 
 
+@case("limits are not kept by a store that does not exist")
+def _(place):
+    place.configure()
+    place.ok("check")
+    for words in (["--max-poisoned", "0"], ["--max-age", "1h"]):
+        result = place.run("check", *words)
+        equal(result.code, 4, result)
+        assert "box.db does not exist" in result.out, result
+
+
 main()
