@@ -7,6 +7,7 @@
 #include "tap.h"
 
 #include "core/box.h"
+#include "core/maintenance.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 
@@ -335,6 +336,66 @@ static void stuck(void) {
 	postern_box_destroy(scene.box);
 }
 
+static void overrun_paused(struct scene *scene) {
+	CHECK_OK(postern_box_pause(scene->box, "mail", &scene->error),
+			&scene->error);
+	fake_clock_advance(&scene->clock, 5 * MINUTE);
+	struct health health = health_of(scene);
+	CHECK_STR(health.held, "paused");
+	CHECK_INT(health.status, POSTERN_HEALTH_UNHEALTHY);
+	CHECK(health.due);
+	CHECK_INT(health.stuck, 1);
+}
+
+static void stuck_while_paused(void) {
+	struct scene scene;
+	scene_open(&scene, NULL);
+	scene.during = overrun_paused;
+	queue_new(&scene);
+	run_queued(&scene);
+	postern_box_destroy(scene.box);
+}
+
+static void overrun_timeout(struct scene *scene) {
+	fake_clock_advance(&scene->clock, 2 * MINUTE);
+	(void)postern__watchdog_step(scene->box);
+	struct health health = health_of(scene);
+	CHECK_INT(health.running, 1);
+	CHECK_INT(health.stuck, 1);
+}
+
+static void abandoned(void) {
+	struct scene scene;
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.timeout_ms = MINUTE;
+	policy.lease_ms = 2 * MINUTE;
+	scene_open(&scene, &policy);
+	scene.during = overrun_timeout;
+	queue_new(&scene);
+	run_queued(&scene);
+	CHECK_INT(health_of(&scene).stuck, 0);
+	postern_box_destroy(scene.box);
+}
+
+/* All starts of a period may have been at its beginning. */
+static void rate_not_reached(void) {
+	struct scene scene;
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.rate_count = 1;
+	policy.rate_period_ms = 60 * MINUTE;
+	scene_open(&scene, &policy);
+	queue_new(&scene); /* its start is reserved for three minutes */
+	fake_clock_advance(&scene.clock, 3 * MINUTE - 1);
+	struct health health = health_of(&scene);
+	CHECK_STR(health.held, "");
+	CHECK(health.due);
+	CHECK_INT(health.status, POSTERN_HEALTH_OK);
+	CHECK_INT(health.inactive_ms, 0);
+	postern_box_destroy(scene.box);
+}
+
 /* Other messages arrive after a minute, and the handler has no room. */
 static void work_slowly(struct scene *scene) {
 	fake_clock_advance(&scene->clock, MINUTE);
@@ -408,6 +469,11 @@ static const struct tap_case cases[] = {
 	{ "work of a handler at its rate is not due", rate_limited },
 	{ "work is not due on a node without the lock", not_the_processor },
 	{ "a run is stuck when it is past its lease", stuck },
+	{ "a run that is past its lease is stuck also while its handler is paused",
+			stuck_while_paused },
+	{ "a run that lost its lease is stuck until it returns", abandoned },
+	{ "a handler with a rate may be inactive for two periods",
+			rate_not_reached },
 	{ "work that waits in the store behind a long run is due", no_room },
 	{ "a store that cannot be written is unhealthy", failing_store },
 	{ "wrong calls are refused", bad_calls },
