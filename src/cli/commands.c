@@ -4,6 +4,7 @@
  * each command's function is in a file of its own.
  */
 
+#include <postern/inspect.h>
 #include <string.h>
 
 #include "cli/command.h"
@@ -23,7 +24,11 @@
 	{ "type", 0, false, "TYPE", "only this message type; '*' stands for anything" }, \
 	{ "source", 0, false, "SOURCE", "only messages from this source" }, \
 	{ "since", 0, false, "WHEN", "received since a time ago such as 15m or 7d, or since a time such as 2026-01-31T08:00:00Z" }, \
-	{ "until", 0, false, "WHEN", "received before that time" }
+	{ "until", 0, false, "WHEN", "received before that time" }, \
+	{ "older-than", 0, false, "AGE", "received longer ago than 15m, 7d, …; the same as --until" }, \
+	{ "error", 0, false, "TEXT", "the last error contains this text, regardless of case" }, \
+	{ "group", 0, false, "GROUP", "the last error is of this group; see 'postern list --group-by error'" }, \
+	{ "oldest", 0, false, NULL, "the oldest message first" }
 
 #define WORDS \
 	{ "reason", 0, false, "TEXT", "why, up to 500 bytes: for the log and 'postern stats'" }, \
@@ -102,6 +107,7 @@ static const struct postern__flag list_flags[] = {
 	{ "id", 0, false, "ID", "only messages with this id" },
 	{ "limit", 0, false, "N", "the most deliveries to list, up to 10000; 100 if left out" },
 	{ "cursor", 0, false, "CURSOR", "continue where the last listing ended" },
+	{ "group-by", 0, false, "error", "count the deliveries that failed, by group of errors: texts that differ only in numbers, ids and quoted values" },
 	END
 };
 
@@ -246,6 +252,8 @@ static const struct postern__command commands[] = {
 			"listed one after the other.",
 		.examples =
 			"postern list --state poisoned --since 7d\n"
+			"postern list --group-by error\n"
+			"postern list --error 'connection refused' --oldest\n"
 			"postern list --json --limit 1000 | jq -r '.[].message_id'",
 		.run = postern__command_list,
 	},
@@ -264,25 +272,26 @@ static const struct postern__command commands[] = {
 		.run = postern__command_show,
 	},
 	{
-		.name = "retry", .operands = "[ID]", .operand_max = 1, .flags = retry_flags,
+		.name = "retry", .operands = "[ID...]", .operand_max = POSTERN_FILTER_ID_COUNT_MAX, .flags = retry_flags,
 		.help = "run deliveries again, now",
 		.about =
-			"With an ID (or '#N'), retries the message's deliveries that are pending or\n"
-			"poisoned, or the one to --handler, which may also be discarded. Without an ID,\n"
+			"With IDs (or '#N'), retries the messages' deliveries that are pending or\n"
+			"poisoned, or those to --handler, which may also be discarded. Without an ID,\n"
 			"retries all that the filters match, after printing how many and asking for\n"
 			"confirmation; scripts use --yes. Deliveries that are done are not run again.",
 		.examples =
 			"postern retry 42 --handler charge-card\n"
 			"postern retry --state poisoned --since 1d --dry-run\n"
-			"postern retry --state poisoned --handler mail --yes",
+			"postern retry --state poisoned --handler mail --yes\n"
+			"postern retry --error 'connection refused' --oldest --limit 100 --yes",
 		.run = postern__command_retry,
 	},
 	{
-		.name = "discard", .operands = "[ID]", .operand_max = 1, .flags = discard_flags,
+		.name = "discard", .operands = "[ID...]", .operand_max = POSTERN_FILTER_ID_COUNT_MAX, .flags = discard_flags,
 		.help = "end deliveries without running them",
 		.about =
-			"With an ID (or '#N'), discards the message's deliveries that are pending,\n"
-			"poisoned or parked, or the one to --handler. Without an ID, discards all that\n"
+			"With IDs (or '#N'), discards the messages' deliveries that are pending,\n"
+			"poisoned or parked, or those to --handler. Without an ID, discards all that\n"
 			"the filters match, after printing how many and asking for confirmation; scripts use\n"
 			"--yes.",
 		.examples =

@@ -147,6 +147,10 @@ static int edit_row(const struct postern__cli *cli,
 	} else {
 		(void)printf("%s ", verb->past);
 		postern__out_text(*handler ? handler : "parked message");
+		if (postern__args_operand_count(&cli->args) > 1) {
+			(void)printf(" of ");
+			postern__out_text(postern__reply_text(message, "id"));
+		}
 		(void)putchar('\n');
 	}
 	json_decref(answer);
@@ -180,18 +184,38 @@ static int print_none(const struct postern__cli *cli, const struct verb *verb,
 	return POSTERN__EXIT_FAILED;
 }
 
-static void print_dry_run(const struct verb *verb, uint64_t count) {
-	(void)printf("would %s %" PRIu64 " deliver%s\n", verb->name, count,
-			count == 1 ? "y" : "ies");
+/* "10,000 of 23,456 deliveries; the limit is 10,000", or without the rest if
+   all are counted. */
+static void print_counts(FILE *file, uint64_t count, uint64_t total,
+		uint64_t limit) {
+	char counted[POSTERN__COUNT_TEXT_MAX];
+	char all[POSTERN__COUNT_TEXT_MAX];
+	char most[POSTERN__COUNT_TEXT_MAX];
+	postern__out_count(count, counted);
+	postern__out_count(total, all);
+	postern__out_count(limit, most);
+	if (count < total) {
+		(void)fprintf(file, "%s of %s deliveries; the limit is %s", counted,
+				all, most);
+	} else {
+		(void)fprintf(file, "%s deliver%s", counted, count == 1 ? "y" : "ies");
+	}
+}
+
+static void print_dry_run(const struct verb *verb, uint64_t count,
+		uint64_t total, uint64_t limit) {
+	(void)printf("would %s ", verb->name);
+	print_counts(stdout, count, total, limit);
+	(void)putchar('\n');
 }
 
 static int edit_rows(const struct postern__cli *cli,
 		struct postern__client *client, const struct verb *verb,
-		const json_t *message, json_t *results) {
+		const json_t *message, json_t *results, uint64_t *count_out) {
 	const json_t *rows = json_object_get(message, "deliveries");
 	const char *only = postern__args_value(&cli->args, "handler");
 	bool dry_run = postern__args_has(&cli->args, "dry-run");
-	size_t count = 0;
+	uint64_t count = 0;
 	int worst = POSTERN__EXIT_OK;
 	size_t index;
 	json_t *row;
@@ -211,53 +235,80 @@ static int edit_rows(const struct postern__cli *cli,
 								  results);
 		worst = r ? r : worst;
 	}
+	*count_out += count;
+	return count > 0 || dry_run ? worst : print_none(cli, verb, rows);
+}
+
+static void print_edited(const struct postern__cli *cli,
+		const struct verb *verb, const json_t *results, uint64_t count) {
+	bool dry_run = postern__args_has(&cli->args, "dry-run");
 	if (dry_run && !cli->json) {
-		print_dry_run(verb, count);
+		print_dry_run(verb, count, count, 0);
 	} else if (dry_run) {
 		json_t *answer = json_pack("{s:I, s:b}", "count", (json_int_t)count,
 				"dry_run", 1);
 		postern__reply_print(answer);
 		json_decref(answer);
-	} else if (count == 0) {
-		return print_none(cli, verb, rows);
+	} else if (cli->json && json_array_size(results) > 0) {
+		postern__reply_print(results);
 	}
-	return worst;
 }
 
-static int edit_message(struct postern__cli *cli, const struct verb *verb) {
-	static const char *const others[] = { "state", "type", "since", "until",
-		"limit" };
-	struct postern__client *client = NULL;
+/* Edit one of the messages that are named; operand NULL: by --id or --seq. */
+static int edit_named(struct postern__cli *cli, struct postern__client *client,
+		const struct verb *verb, const char *operand, json_t *results,
+		uint64_t *count) {
 	json_t *message = NULL;
-	json_t *results = NULL;
-	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-		if (postern__args_has(&cli->args, others[i])) {
-			return postern__cli_usage(cli, "--%s cannot be combined with an ID",
-					others[i]);
-		}
-	}
-	int r = postern__client_begin(cli, POSTERN__NEED_WRITE, &client);
+	int r = operand ? postern__find_operand(cli, client, operand, &message)
+					: postern__find_message(cli, client, &message);
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__find_message(cli, client, &message);
-	}
-	if (r) {
-		goto out;
-	}
-	results = json_array();
-	r = edit_rows(cli, client, verb, message, results);
-	if (cli->json && json_array_size(results) > 0) {
-		postern__reply_print(results);
+		r = edit_rows(cli, client, verb, message, results, count);
 	}
 	if (!r && verb == &retry && !postern__args_has(&cli->args, "dry-run")) {
 		postern__waiting_print(cli, client,
 				json_object_get(message, "deliveries"),
 				postern__args_value(&cli->args, "handler"));
 	}
-out:
-	json_decref(results);
 	json_decref(message);
-	postern__client_destroy(client);
 	return r;
+}
+
+static int edit_message(struct postern__cli *cli, const struct verb *verb) {
+	static const char *const others[] = { "state", "type", "since", "until",
+		"older-than", "error", "group", "oldest", "limit" };
+	struct postern__client *client = NULL;
+	size_t operands = postern__args_operand_count(&cli->args);
+	uint64_t count = 0;
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		if (postern__args_has(&cli->args, others[i])) {
+			return postern__cli_usage(cli, "--%s cannot be combined with an ID",
+					others[i]);
+		}
+	}
+	if (operands > 1 && (postern__args_has(&cli->args, "id") ||
+								postern__args_has(&cli->args, "seq"))) {
+		return postern__cli_usage(cli,
+				"--id and --seq cannot be combined with several IDs");
+	}
+	int worst = postern__client_begin(cli, POSTERN__NEED_WRITE, &client);
+	if (worst) {
+		return worst;
+	}
+	json_t *results = json_array();
+	if (operands <= 1) {
+		worst = edit_named(cli, client, verb, NULL, results, &count);
+	}
+	for (size_t i = 0; operands > 1 && i < operands; i++) {
+		int r = edit_named(cli, client, verb,
+				postern__args_operand(&cli->args, i), results, &count);
+		worst = worst ? worst : r;
+	}
+	if (count > 0 || !worst || json_array_size(results) > 0) {
+		print_edited(cli, verb, results, count);
+	}
+	json_decref(results);
+	postern__client_destroy(client);
+	return worst;
 }
 
 /* Make one request for many deliveries, with a client of its own; *count_out is
@@ -309,8 +360,9 @@ out:
 /* Read the answer from the terminal. */
 static bool confirm_yes(const struct verb *verb, uint64_t count) {
 	char line[16];
-	(void)fprintf(stderr, "%s %" PRIu64 " deliver%s? [y/N] ", verb->name, count,
-			count == 1 ? "y" : "ies");
+	(void)fprintf(stderr, "%s ", verb->name);
+	print_counts(stderr, count, count, 0);
+	(void)fprintf(stderr, "? [y/N] ");
 	(void)fflush(stderr);
 	return fgets(line, sizeof line, stdin) &&
 		   (strcasecmp(line, "y\n") == 0 || strcasecmp(line, "yes\n") == 0);
@@ -318,10 +370,14 @@ static bool confirm_yes(const struct verb *verb, uint64_t count) {
 
 /* Whether to continue after the count, which is printed. */
 static int confirm(const struct postern__cli *cli, const struct verb *verb,
-		uint64_t count, unsigned long limit) {
-	postern__note_print("%" PRIu64 " deliver%s%s", count,
-			count == 1 ? "y matches" : "ies match",
-			count >= limit ? ", the limit; there may be more" : "");
+		uint64_t count, uint64_t total, unsigned long limit) {
+	char all[POSTERN__COUNT_TEXT_MAX];
+	char most[POSTERN__COUNT_TEXT_MAX];
+	postern__out_count(total, all);
+	postern__out_count(limit, most);
+	postern__note_print("%s deliver%s%s%s", all,
+			total == 1 ? "y matches" : "ies match",
+			count < total ? "; the limit is " : "", count < total ? most : "");
 	if (count == 0 || postern__args_has(&cli->args, "yes")) {
 		return POSTERN__EXIT_OK;
 	}
@@ -341,7 +397,9 @@ static void print_many(const struct postern__cli *cli, const struct verb *verb,
 	if (cli->json) {
 		postern__reply_print(answer);
 	} else if (dry_run) {
-		print_dry_run(verb, postern__reply_count(answer, "count"));
+		print_dry_run(verb, postern__reply_count(answer, "count"),
+				postern__reply_count(answer, "total"),
+				postern__reply_count(answer, "limit"));
 	} else {
 		(void)printf("%s %" PRIu64 "\n", verb->past,
 				postern__reply_count(answer, "count"));
@@ -380,7 +438,8 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 			r = postern__cli_usage(cli, "--%s is not valid UTF-8", name);
 		}
 	}
-	if (r == POSTERN__EXIT_OK && json_object_size(filter) == 0) {
+	size_t orders = postern__args_has(&cli->args, "oldest");
+	if (r == POSTERN__EXIT_OK && json_object_size(filter) <= orders) {
 		r = postern__cli_usage(cli,
 				"specify an ID, or filters such as --state");
 	}
@@ -396,7 +455,7 @@ static int edit_filtered(struct postern__cli *cli, const struct verb *verb) {
 		print_many(cli, verb, found, true);
 		goto out;
 	}
-	r = confirm(cli, verb, count, limit);
+	r = confirm(cli, verb, count, postern__reply_count(found, "total"), limit);
 	if (r == POSTERN__EXIT_OK) {
 		r = edit_many(cli, verb, filter, limit, false, &edited);
 	}

@@ -27,6 +27,10 @@ static const struct filter {
 	{ "until", "until" },
 	{ "id", "message_id" },
 	{ "seq", "seq" },
+	{ "error", "error" },
+	{ "group", "group" },
+	{ "older-than", "until" },
+	{ "oldest", "oldest" },
 };
 
 const char *postern__filter_next(const struct postern__cli *cli, size_t *index,
@@ -34,6 +38,9 @@ const char *postern__filter_next(const struct postern__cli *cli, size_t *index,
 	while (*index < sizeof filters / sizeof filters[0]) {
 		const struct filter *filter = &filters[(*index)++];
 		const char *value = postern__args_value(&cli->args, filter->flag);
+		if (!value && postern__args_has(&cli->args, filter->flag)) {
+			value = "true"; /* a switch */
+		}
 		if (value) {
 			*name_out = filter->name;
 			return value;
@@ -65,6 +72,11 @@ int postern__filters_check(const struct postern__cli *cli,
 	struct postern__response response;
 	struct postern__call call = { .api = &api, .response = &response };
 	int r = POSTERN__EXIT_OK;
+	if (postern__args_has(&cli->args, "until") &&
+			postern__args_has(&cli->args, "older-than")) {
+		return postern__cli_usage(cli,
+				"--older-than and --until cannot be combined");
+	}
 	postern__response_init(&response);
 	if (!set_all(cli, &call, edit)) {
 		const struct postern__reply answer = {

@@ -210,6 +210,12 @@ static int find_by_id(const struct postern__cli *cli,
 	return r;
 }
 
+int postern__find_operand(const struct postern__cli *cli,
+		struct postern__client *client, const char *operand, json_t **out) {
+	return is_number(operand) ? find_by_seq(cli, client, operand, out)
+							  : find_by_id(cli, client, operand, out);
+}
+
 int postern__find_message(const struct postern__cli *cli,
 		struct postern__client *client, json_t **out) {
 	const char *operand = postern__args_operand(&cli->args, 0);
@@ -225,8 +231,6 @@ int postern__find_message(const struct postern__cli *cli,
 	if (seq) {
 		return find_by_seq(cli, client, seq, out);
 	}
-	if (operand && is_number(operand)) {
-		return find_by_seq(cli, client, operand, out);
-	}
-	return find_by_id(cli, client, id ? id : operand, out);
+	return operand ? postern__find_operand(cli, client, operand, out)
+				   : find_by_id(cli, client, id, out);
 }

@@ -28,4 +28,8 @@ bool postern__find_named(const struct postern__cli *cli);
 int postern__find_message(const struct postern__cli *cli,
 		struct postern__client *client, json_t **out);
 
+/* The same for one of several operands. */
+int postern__find_operand(const struct postern__cli *cli,
+		struct postern__client *client, const char *operand, json_t **out);
+
 #endif

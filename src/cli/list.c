@@ -10,12 +10,13 @@
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/filters.h"
+#include "cli/list.h"
 #include "cli/reply.h"
 #include "cli/row.h"
 #include "cli/table.h"
 #include "server/api.h"
 
-static int build_query(const struct postern__cli *cli,
+int postern__list_query(const struct postern__cli *cli,
 		struct postern__buf *query) {
 	static const char *const others[] = { "limit", "cursor" };
 	const char *name;
@@ -98,13 +99,16 @@ static void print_page(const struct postern__cli *cli, const json_t *page) {
 }
 
 int postern__command_list(struct postern__cli *cli) {
+	if (postern__args_has(&cli->args, "group-by")) {
+		return postern__list_groups(cli);
+	}
 	struct postern__buf query;
 	json_t *page = NULL;
 	struct postern__client *client = NULL;
 	postern__buf_init(&query, POSTERN__API_QUERY_LEN_MAX);
 	int r = postern__filters_check(cli, POSTERN__EDIT_NONE);
 	if (r == POSTERN__EXIT_OK) {
-		r = build_query(cli, &query);
+		r = postern__list_query(cli, &query);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__client_begin(cli, POSTERN__NEED_READ, &client);

@@ -252,3 +252,15 @@ int postern__out_close(int status) {
 			reason ? ": " : "", reason ? strerror(reason) : "");
 	return status == POSTERN__EXIT_OK ? POSTERN__EXIT_FAILED : status;
 }
+
+void postern__out_count(uint64_t count, char out[POSTERN__COUNT_TEXT_MAX]) {
+	char digits[24];
+	int len = snprintf(digits, sizeof digits, "%" PRIu64, count);
+	for (int i = 0; i < len; i++) {
+		if (i > 0 && (len - i) % 3 == 0) {
+			*out++ = ',';
+		}
+		*out++ = digits[i];
+	}
+	*out = '\0';
+}

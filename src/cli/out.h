@@ -87,4 +87,9 @@ void postern__out_ago(int64_t at_ms, int64_t now_ms,
  */
 int postern__out_close(int status);
 
+#define POSTERN__COUNT_TEXT_MAX 28
+
+/* A number with commas between thousands. */
+void postern__out_count(uint64_t count, char out[POSTERN__COUNT_TEXT_MAX]);
+
 #endif

@@ -52,6 +52,7 @@ static const struct route {
 	{ "GET", "/v1/nodes", postern__route_nodes, 0 },
 	{ "GET", "/v1/sources", postern__route_sources, 0 },
 	{ "GET", "/v1/deliveries", postern__route_list, 0 },
+	{ "GET", "/v1/groups", postern__route_groups, 0 },
 	{ "GET", "/v1/messages", postern__route_find, 0 },
 	{ "GET", "/v1/messages/{}", postern__route_show, 0 },
 	{ "GET", "/v1/messages/{}/body", postern__route_body, 0 },

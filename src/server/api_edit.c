@@ -16,6 +16,7 @@
 #include <postern/error.h>
 #include <postern/inspect.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json_text.h"
@@ -74,14 +75,45 @@ void postern__route_discard(struct postern__call *call) {
 	edit_one_delivery(call, POSTERN_CHANGE_DISCARD, "discarded");
 }
 
+/* The ids live as long as the JSON, their array until it is freed. */
+static bool set_ids(struct postern__call *call, const json_t *json,
+		struct postern_filter *filter) {
+	size_t count = json_array_size(json);
+	if (count == 0 || count > POSTERN_FILTER_ID_COUNT_MAX) {
+		postern__call_refuse(call, 400,
+				"filter member 'message_ids' must be an array of 1 to %d "
+				"strings",
+				POSTERN_FILTER_ID_COUNT_MAX);
+		return false;
+	}
+	const char **ids = calloc(count, sizeof *ids);
+	filter->message_ids = ids;
+	filter->message_id_count = count;
+	for (size_t i = 0; ids && i < count; i++) {
+		ids[i] = json_string_value(json_array_get(json, i));
+		if (!ids[i] || !*ids[i]) {
+			postern__call_refuse(call, 400,
+					"item %zu of 'message_ids' is not a string, or empty",
+					i + 1);
+			return false;
+		}
+	}
+	if (!ids) {
+		postern__call_refuse(call, 503, "out of memory");
+	}
+	return ids;
+}
+
 /* Members of a filter are strings; a number may be written as a number. */
 static bool set_filter(struct postern__call *call, json_t *json,
 		struct postern_filter *filter) {
-	if (!json_is_object(json) || json_object_size(json) == 0) {
+	/* An order is no condition. */
+	size_t orders = json_object_get(json, "oldest") != NULL;
+	if (!json_is_object(json) || json_object_size(json) <= orders) {
 		postern__call_refuse(call, 400,
 				"'filter' must be an object with at least one of: %s",
 				"state, channel, handler, type, since, until, message_id, "
-				"source, seq, store");
+				"message_ids, source, seq, error, group, oldest, store");
 		return false;
 	}
 	const char *name;
@@ -89,7 +121,15 @@ static bool set_filter(struct postern__call *call, json_t *json,
 	json_object_foreach(json, name, value) {
 		char number[24];
 		const char *text = json_string_value(value);
-		if (json_is_integer(value) && strcmp(name, "seq") == 0) {
+		if (strcmp(name, "message_ids") == 0) {
+			if (!set_ids(call, value, filter)) {
+				return false;
+			}
+			continue;
+		}
+		if (json_is_boolean(value) && strcmp(name, "oldest") == 0) {
+			text = json_is_true(value) ? "true" : "false";
+		} else if (json_is_integer(value) && strcmp(name, "seq") == 0) {
 			(void)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT,
 					json_integer_value(value));
 			text = number; /* parsed at once, not kept */
@@ -180,41 +220,62 @@ bool postern__call_edit_state(struct postern__call *call,
 	return !why;
 }
 
-/* The number of edits in each store. */
-struct edited {
-	struct postern__part parts[POSTERN__STORE_COUNT_MAX];
-	uint64_t counts[POSTERN__STORE_COUNT_MAX];
-	size_t part_count;
+/* How many were changed, and how many match in all. */
+struct counts {
+	uint64_t count;
 	uint64_t total;
 };
 
+/* The number of edits in each store. */
+struct edited {
+	struct postern__part parts[POSTERN__STORE_COUNT_MAX];
+	struct counts counts[POSTERN__STORE_COUNT_MAX];
+	size_t part_count;
+	struct counts sum;
+	uint32_t limit;
+};
+
 /*
- * Edit in one store. A discarded delivery was ended by an operator: a retry
- * that names no state does not include it. *count_out is set on failure too.
+ * Edit at most `room` in one store; what matches beyond that is only counted. A
+ * discarded delivery was ended by an operator: a retry that names no state does
+ * not include it. *out is set on failure too.
  */
 static int edit_store(struct postern_box *box,
-		const struct postern_change *change, uint64_t *count_out,
+		const struct postern_change *change, uint32_t room, struct counts *out,
 		struct postern_error *error) {
 	static const enum postern_state states[] = { POSTERN_STATE_PENDING,
 		POSTERN_STATE_POISONED };
-	const struct postern_filter *filter = change->filter;
-	struct postern_change part = *change;
-	struct postern_filter one = *filter;
+	struct postern_filter one = *change->filter;
 	bool both = change->kind == POSTERN_CHANGE_RETRY &&
-				filter->state == POSTERN_STATE_ANY;
+				one.state == POSTERN_STATE_ANY;
 	int r = POSTERN_OK;
-	*count_out = 0;
-	part.filter = &one;
-	for (size_t i = 0;
-			i < (both ? 2 : 1) && r == POSTERN_OK && *count_out < filter->limit;
-			i++) {
-		one.state = both ? states[i] : filter->state;
-		one.limit = filter->limit - (uint32_t)*count_out;
-		part.count = 0;
+	for (size_t i = 0; i < (both ? 2 : 1) && r == POSTERN_OK; i++) {
+		struct postern_change part = *change;
+		one.state = both ? states[i] : one.state;
+		one.limit = room > 0 ? room : 1;
+		part.filter = &one;
+		part.dry_run = change->dry_run || room == 0;
 		r = postern_box_change(box, &part, error);
-		*count_out += part.count;
+		uint32_t count = room > 0 ? (uint32_t)part.count : 0;
+		room -= count;
+		out->count += count;
+		out->total += part.total;
 	}
 	return r;
+}
+
+/* A handler or channel that some stores do not have is an error only if no
+   store has it. */
+static void forgive_unknown(struct edited *edited) {
+	bool known = false;
+	for (size_t i = 0; i < edited->part_count; i++) {
+		known = known || edited->parts[i].error.code != POSTERN_E_NOTFOUND;
+	}
+	for (size_t i = 0; known && i < edited->part_count; i++) {
+		if (edited->parts[i].error.code == POSTERN_E_NOTFOUND) {
+			edited->parts[i].error.code = POSTERN_OK;
+		}
+	}
 }
 
 /* Edit in one store after the other, until the limit is reached; a failure of
@@ -222,34 +283,40 @@ static int edit_store(struct postern_box *box,
 static void edit_stores(struct postern__call *call,
 		struct postern_change *change, struct postern_filter *filter,
 		struct edited *out) {
-	uint32_t limit = filter->limit > 0 ? filter->limit : POSTERN_LIST_LIMIT_MAX;
-	*out = (struct edited){ .total = 0 };
+	*out = (struct edited){
+		.limit = filter->limit > 0 ? filter->limit : POSTERN_LIST_LIMIT_MAX,
+	};
 	change->filter = filter;
-	for (size_t i = 0; i < call->store_count && out->total < limit; i++) {
+	for (size_t i = 0; i < call->store_count; i++) {
 		struct postern__part *part = &out->parts[out->part_count++];
 		part->store = call->stores[i];
-		filter->limit = limit - (uint32_t)out->total;
-		if (edit_store(part->store->box, change, &out->counts[i],
+		if (edit_store(part->store->box, change,
+					out->limit - (uint32_t)out->sum.count, &out->counts[i],
 					&part->error) == POSTERN_OK) {
 			part->error.code = POSTERN_OK;
 		}
-		out->total += out->counts[i];
+		out->sum.count += out->counts[i].count;
+		out->sum.total += out->counts[i].total;
 	}
+	forgive_unknown(out);
 }
 
 static void write_edited(struct postern__call *call,
 		const struct edited *edited, bool dry_run) {
 	struct postern__buf *body = &call->response->body;
 	postern__call_open_parts(call, edited->parts, edited->part_count,
-			edited->total > 0);
-	postern__json_pair_uint(body, "count", edited->total);
+			edited->sum.count > 0);
+	postern__json_pair_uint(body, "count", edited->sum.count);
+	postern__json_pair_uint(body, "total", edited->sum.total);
+	postern__json_pair_uint(body, "limit", edited->limit);
 	postern__json_pair_bool(body, "dry_run", dry_run);
 	postern__json_key(body, "stores");
 	postern__json_open(body, '[');
 	for (size_t i = 0; i < edited->part_count; i++) {
 		postern__json_open(body, '{');
 		postern__write_part(body, &edited->parts[i]);
-		postern__json_pair_uint(body, "count", edited->counts[i]);
+		postern__json_pair_uint(body, "count", edited->counts[i].count);
+		postern__json_pair_uint(body, "total", edited->counts[i].total);
 		postern__json_close(body, '}');
 	}
 	postern__json_close(body, ']');
@@ -277,6 +344,7 @@ static void edit_many_deliveries(struct postern__call *call,
 	edit_stores(call, &change, &filter, &edited);
 	write_edited(call, &edited, change.dry_run);
 out:
+	free((void *)(uintptr_t)filter.message_ids);
 	json_decref(json);
 }
 

@@ -14,6 +14,7 @@
 #include "base/pattern.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "core/error_group.h"
 #include "server/route.h"
 
 static bool set_state(struct postern__call *call, const char *value,
@@ -121,6 +122,48 @@ static bool set_source(struct postern__call *call, const char *value,
 	return true;
 }
 
+static bool set_error(struct postern__call *call, const char *value,
+		struct postern_filter *filter) {
+	if (strlen(value) > POSTERN_FILTER_ERROR_LEN_MAX) {
+		postern__call_refuse(call, 400, "error: the text is over %d bytes",
+				POSTERN_FILTER_ERROR_LEN_MAX);
+		return false;
+	}
+	filter->error = value;
+	return true;
+}
+
+static bool set_group(struct postern__call *call, const char *value,
+		struct postern_filter *filter) {
+	uint64_t group = 0;
+	size_t len = 0;
+	for (; postern__hex_value(value[len]) >= 0 &&
+			len < POSTERN__ERROR_GROUP_DIGITS;
+			len++) {
+		group = group << 4 | (uint64_t)postern__hex_value(value[len]);
+	}
+	if (value[len] != '\0' || group == 0) {
+		postern__call_refuse(call, 400,
+				"group: '%.40s' is not the group of an error, up to %d "
+				"hexadecimal digits and not 0",
+				value, POSTERN__ERROR_GROUP_DIGITS);
+		return false;
+	}
+	filter->group = group;
+	return true;
+}
+
+static bool set_oldest(struct postern__call *call, const char *value,
+		struct postern_filter *filter) {
+	filter->oldest = strcmp(value, "true") == 0;
+	if (!filter->oldest && strcmp(value, "false") != 0) {
+		postern__call_refuse(call, 400, "oldest: '%.40s' is not true or false",
+				value);
+		return false;
+	}
+	return true;
+}
+
 static const struct member {
 	const char *name;
 	bool (*set)(struct postern__call *call, const char *value,
@@ -135,6 +178,9 @@ static const struct member {
 	{ "message_id", set_message_id },
 	{ "source", set_source },
 	{ "seq", set_seq },
+	{ "error", set_error },
+	{ "group", set_group },
+	{ "oldest", set_oldest },
 };
 
 bool postern__call_filter(struct postern__call *call, const char *name,

@@ -95,12 +95,15 @@ static void write_row(const struct postern__call *call, const char *store,
 	postern__write_time(buf, "leased_at", row->leased_at_ms);
 	postern__write_time(buf, "finished_at", row->finished_at_ms);
 	postern__json_pair_text(buf, "last_error", row->last_error);
+	postern__write_group(buf, row->group);
 }
 
 /* The parameters of a listing. */
 struct page {
 	struct postern_filter filter; /* limit: what is left of it */
 	size_t first;                 /* the store to continue in */
+	bool known;                   /* a store has the names of the filter */
+	struct postern_error unknown; /* of the last store that has not */
 	/* Where to continue; "" at the end. */
 	char cursor[POSTERN__STORE_NAME_LEN_MAX + 1 + POSTERN_CURSOR_LEN_MAX + 1];
 };
@@ -205,10 +208,18 @@ static bool list_store(struct postern__call *call, size_t index,
 	if (full) {
 		filter.limit = 1; /* only to see whether there is more */
 	}
-	if (postern_box_list(store->box, &filter, &listing, &error) != POSTERN_OK) {
+	int r = postern_box_list(store->box, &filter, &listing, &error);
+	if (r == POSTERN_E_NOTFOUND) {
+		/* Another store may have the handler or the channel. */
+		page->unknown = error;
+		page->filter.cursor = NULL;
+		return true;
+	}
+	if (r != POSTERN_OK) {
 		postern__call_fail_in(call, store, &error);
 		return false;
 	}
+	page->known = true;
 	size_t count = postern_listing_count(listing);
 	for (size_t i = 0; !full && i < count; i++) {
 		postern__json_open(body, '{');
@@ -232,6 +243,8 @@ void postern__route_list(struct postern__call *call) {
 	if (!read_page(call, &page)) {
 		return;
 	}
+	/* A page that continues another one had the names before. */
+	page.known = page.first > 0 || page.filter.cursor;
 	postern__json_open(body, '{');
 	postern__json_key(body, "items");
 	postern__json_open(body, '[');
@@ -239,6 +252,10 @@ void postern__route_list(struct postern__call *call) {
 		if (!list_store(call, i, &page)) {
 			return;
 		}
+	}
+	if (!page.known) {
+		postern__call_fail(call, &page.unknown);
+		return;
 	}
 	postern__json_close(body, ']');
 	postern__json_pair_text(body, "cursor", *page.cursor ? page.cursor : NULL);

@@ -44,6 +44,7 @@ postern__route postern__route_channels;
 postern__route postern__route_handlers;
 postern__route postern__route_nodes;
 postern__route postern__route_list;
+postern__route postern__route_groups;
 postern__route postern__route_find;
 postern__route postern__route_show;
 postern__route postern__route_body;
@@ -167,15 +168,18 @@ bool postern__call_query(struct postern__call *call, const char *const *names,
 
 /*
  * Set one member of a filter from its text; "state", "channel", "handler",
- * "type", "since", "until", "message_id", "source", "seq". False: refused. The
- * value must live as long as the filter.
+ * "type", "since", "until", "message_id", "source", "seq", "error", "group",
+ * "oldest". False: refused. The value must live as long as the filter.
  */
 bool postern__call_filter(struct postern__call *call, const char *name,
 		const char *value, struct postern_filter *filter);
 
 #define POSTERN__FILTER_NAMES                                              \
 	"state", "channel", "handler", "type", "since", "until", "message_id", \
-			"source", "seq"
+			"source", "seq", "error", "group", "oldest"
+
+/* Write the group of an error as hexadecimal digits, null for none. */
+void postern__write_group(struct postern__buf *buf, uint64_t group);
 
 /* The edit of the deliveries that match. */
 enum postern__edit {

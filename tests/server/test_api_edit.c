@@ -94,6 +94,22 @@ static void bulk(void) {
 	CHECK(json_is_true(fixture_value(&self, "dry_run")));
 	CHECK_INT(count_of(&self, POISONED), 5);
 	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry",
+					  "{\"filter\":{\"handler\":\"no/good\"},\"limit\":3,"
+					  "\"dry_run\":true}"),
+			200);
+	CHECK_INT(fixture_number(&self, "count"), 3);
+	CHECK_INT(fixture_number(&self, "total"), 5);
+	CHECK_INT(fixture_number(&self, "limit"), 3);
+	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry",
+					  "{\"filter\":{\"message_ids\":[\"m1\",\"m3\",\"x\"],"
+					  "\"handler\":\"no/good\"},\"dry_run\":true}"),
+			200);
+	CHECK_INT(fixture_number(&self, "total"), 2);
+	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/discard",
+					  "{\"filter\":{\"handler\":\"no/godo\"}}"),
+			404);
+	CHECK_CONTAINS(fixture_text(&self, "detail"), "did you mean 'no/good'?");
+	CHECK_INT(fixture_post(&self, "POST /v1/deliveries/retry",
 					  "{\"limit\":2,\"filter\":{\"state\":\"poisoned\","
 					  "\"handler\":\"no/good\",\"since\":\"1h\"}}"),
 			200);
@@ -121,6 +137,12 @@ static void bad_bulk(void) {
 		"{\"filter\":{\"state\":\"done\"}}",
 		"{\"filter\":{\"state\":\"leased\"}}",
 		"{\"filter\":{\"state\":\"discarded\",\"seq\":1}}",
+		"{\"filter\":{\"oldest\":true}}", "{\"filter\":{\"group\":\"0x1\"}}",
+		"{\"filter\":{\"group\":1}}", "{\"filter\":{\"error\":\"\"}}",
+		"{\"filter\":{\"message_ids\":[]}}",
+		"{\"filter\":{\"message_ids\":\"a\"}}",
+		"{\"filter\":{\"message_ids\":[\"a\",1]}}",
+		"{\"filter\":{\"message_ids\":[\"\"]}}",
 		"{\"filter\":{\"status\":\"x\"}}", "{\"filter\":{\"seq\":0}}",
 		"{\"filter\":{\"seq\":-1}}", "{\"filter\":{\"seq\":1.5}}",
 		"{\"filter\":{\"limit\":\"1\"}}", "{\"filter\":{\"cursor\":\"x\"}}",

@@ -228,6 +228,91 @@ static void bad_queries(void) {
 	CHECK_CONTAINS(fixture_text(&self, "detail"), "did you mean 'channel'?");
 	CHECK_INT(fixture_get(&self, "GET /v1/deliveries?q=x"), 400);
 	CHECK_CONTAINS(fixture_text(&self, "detail"), "not in this version");
+	CHECK_INT(fixture_get(&self, "GET /v1/groups?limit=1"), 400);
+	fixture_finish(&self);
+}
+
+static void by_error(void) {
+	/* "it is <bad>", as the poisoned delivery has it. */
+	static const struct {
+		const char *query;
+		size_t count;
+	} rows[] = {
+		{ "error=BAD", 2 },
+		{ "error=%25", 0 },
+		{ "error=it%20is%20%3Cbad%3E", 2 },
+		{ "oldest=true&error=bad", 2 },
+		{ "oldest=false&error=bad", 2 },
+		{ "group=1", 0 },
+	};
+	static const char *const bad[] = { "group=0", "group=", "group=xyz",
+		"group=12345678901234567", "oldest=yes", "error=" };
+	struct fixture self;
+	char line[300];
+	fixture_init(&self);
+	CHECK_INT(fixture_message(&self, "orders", "a", "x"), 202);
+	CHECK_INT(fixture_message(&self, "orders", "b", "x"), 202);
+	fixture_process(&self);
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		(void)snprintf(line, sizeof line, "GET /v1/deliveries?%s",
+				rows[i].query);
+		CHECK_INT(fixture_get(&self, line), 200);
+		CHECK_INT(json_array_size(fixture_value(&self, "items")),
+				rows[i].count);
+	}
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		(void)snprintf(line, sizeof line, "GET /v1/deliveries?%s", bad[i]);
+		if (!CHECK_INT(fixture_get(&self, line), 400)) {
+			FAIL("%s", line);
+		}
+	}
+	(void)snprintf(line, sizeof line, "GET /v1/deliveries?error=%0*d",
+			POSTERN_FILTER_ERROR_LEN_MAX + 1, 0);
+	CHECK_INT(fixture_get(&self, line), 400);
+	fixture_finish(&self);
+}
+
+static void groups(void) {
+	struct fixture self;
+	char line[100];
+	fixture_init(&self);
+	CHECK_INT(fixture_message(&self, "orders", "a", "x"), 202);
+	CHECK_INT(fixture_message(&self, "orders", "b", "x"), 202);
+	fixture_process(&self);
+	CHECK_INT(fixture_get(&self, "GET /v1/groups"), 200);
+	CHECK_INT(json_array_size(fixture_value(&self, "items")), 1);
+	CHECK_INT(fixture_number(&self, "items.0.count"), 2);
+	CHECK_STR(fixture_text(&self, "items.0.handler"), "no/good");
+	CHECK_STR(fixture_text(&self, "items.0.example"), "it is <bad>");
+	CHECK_INT(strlen(fixture_text(&self, "items.0.group")), 16);
+	CHECK(json_is_string(fixture_value(&self, "items.0.first_at")));
+	CHECK(json_is_string(fixture_value(&self, "items.0.last_at")));
+	(void)snprintf(line, sizeof line, "GET /v1/deliveries?group=%s",
+			fixture_text(&self, "items.0.group"));
+	CHECK_INT(fixture_get(&self, line), 200);
+	CHECK_INT(json_array_size(fixture_value(&self, "items")), 2);
+	CHECK_STR(strstr(line, "=") + 1, fixture_text(&self, "items.0.group"));
+	CHECK_INT(fixture_get(&self, "GET /v1/groups?state=pending"), 200);
+	CHECK_INT(json_array_size(fixture_value(&self, "items")), 0);
+	fixture_finish(&self);
+}
+
+static void unknown_names(void) {
+	struct fixture self;
+	fixture_init(&self);
+	CHECK_INT(fixture_message(&self, "orders", "a", "x"), 202);
+	CHECK_INT(fixture_get(&self, "GET /v1/deliveries?handler=no%2Fgod"), 404);
+	CHECK_CONTAINS(fixture_text(&self, "detail"),
+			"no handler 'no/god'; did you mean 'no/good'?");
+	CHECK_INT(fixture_get(&self, "GET /v1/deliveries?channel=order"), 404);
+	CHECK_CONTAINS(fixture_text(&self, "detail"),
+			"no channel 'order'; did you mean 'orders'?");
+	CHECK_INT(fixture_get(&self, "GET /v1/groups?handler=zzz"), 404);
+	CHECK_STR(fixture_text(&self, "detail"), "no handler 'zzz'");
+	/* Known names of which there is nothing. */
+	CHECK_INT(fixture_get(&self,
+					  "GET /v1/deliveries?handler=no%2Fgood&state=poisoned"),
+			200);
 	fixture_finish(&self);
 }
 
@@ -417,6 +502,9 @@ static const struct tap_case cases[] = {
 	{ "messages are found by id, source and channel", finding },
 	{ "ready means that a runner runs and the server is not stopping", health },
 	{ "only routes that do not wait are quick", quick_routes },
+	{ "deliveries are found by their error and its group", by_error },
+	{ "errors are counted by group, with an example", groups },
+	{ "a handler or channel that does not exist is not found", unknown_names },
 };
 
 TAP_MAIN(cases)

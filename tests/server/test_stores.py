@@ -171,9 +171,8 @@ def _(place):
               "accepted\n")
         place.fails(3, "show", "pings", "--store", url, says="no message")
         place.fails(3, "send", "pings", "--store", url, says="no channel")
-    result = place.ok("retry", "--store", "sqlite:audit.db", "--state", "pending",
-                      "--dry-run", "--channel", "orders")
-    equal(result.out, "would retry 0 deliveries\n")
+    place.fails(3, "retry", "--store", "sqlite:audit.db", "--state", "pending",
+                "--dry-run", "--channel", "orders", says="no channel 'orders'")
 
 
 @case("a command refuses a server that lacks one of its stores")

@@ -128,8 +128,8 @@ def _(place):
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
     status, response = http.ask("POST", "/v1/deliveries/discard", edit)
     equal((status, response["count"]), (200, 20))
-    equal(response["stores"], [{"store": "one", "count": 0},
-                             {"store": "two", "count": 20}])
+    equal(response["stores"], [{"store": "one", "count": 0, "total": 0},
+                             {"store": "two", "count": 20, "total": 20}])
 
 
 @case("a store of another configuration is not changed, whatever its name")
