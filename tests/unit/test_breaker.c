@@ -393,6 +393,7 @@ static void a_probe_that_hangs_is_followed_by_another(void) {
 		fake_clock_advance(&bench.clock, 1);
 		CHECK_INT(step(&bench), 1);
 		CHECK_STR(bench.ran[2], "m2");
+		CHECK_INT(bench.box->workers_held, 0); /* asynchronous */
 		finish_hanging(&bench, 0, POSTERN_DONE);
 		finish_hanging(&bench, 1, POSTERN_DONE);
 		commit(&bench);

@@ -99,6 +99,55 @@ static void a_pause_comes_first(void) {
 	CHECK_STR(postern__reason_name(POSTERN__REASON_PAUSED), "paused");
 }
 
+/* A callback in a box whose four workers may become eight. */
+static void bench_init_callback(struct bench *bench) {
+	bench_init(bench);
+	bench->impl.transactional = false;
+	bench->kind.in_process = true;
+	bench->box.workers = 4;
+	bench->box.workers_max = 8;
+}
+
+static void the_last_worker_is_for_others(void) {
+	struct bench bench;
+	bench_init_callback(&bench);
+	bench.handler.policy.concurrency = 100;
+	bench.state.running = 6;
+	bench.box.workers_held = 6;
+	CHECK_INT(reason(&bench), POSTERN__REASON_NONE);
+	bench.box.workers_held = 7;
+	CHECK_INT(reason(&bench), POSTERN__REASON_CONCURRENCY);
+	/* A transaction has a worker, too. */
+	bench.box.workers_held = 5;
+	bench.box.transacting = 2;
+	CHECK_INT(reason(&bench), POSTERN__REASON_CONCURRENCY);
+	bench.state.running = 0;
+	CHECK_INT(reason(&bench), POSTERN__REASON_NONE);
+}
+
+static void no_limit_is_the_usual_number(void) {
+	struct bench bench;
+	bench_init_callback(&bench);
+	bench.state.running = 3;
+	bench.box.workers_held = 3;
+	CHECK_INT(reason(&bench), POSTERN__REASON_NONE);
+	bench.state.running = 4;
+	bench.box.workers_held = 4;
+	CHECK_INT(reason(&bench), POSTERN__REASON_CONCURRENCY);
+}
+
+static void asynchronous_runs_hold_no_worker(void) {
+	struct bench bench;
+	bench_init_callback(&bench);
+	bench.kind.in_process = false;
+	bench.kind.asynchronous = true;
+	bench.handler.policy.concurrency = 100;
+	bench.state.running = 50;
+	bench.box.workers_held = 7;
+	CHECK_INT(reason(&bench), POSTERN__REASON_NONE);
+	CHECK(!postern__handler_holds_worker(&bench.handler));
+}
+
 static const struct tap_case cases[] = {
 	{ "a handler with a transaction leaves the last free one to others",
 			the_last_transaction_is_for_others },
@@ -106,6 +155,12 @@ static const struct tap_case cases[] = {
 			a_single_handler_has_all_transactions },
 	{ "in a store with one transaction handlers take turns",
 			the_only_transaction_is_shared },
+	{ "a handler with a worker leaves the last free one to others",
+			the_last_worker_is_for_others },
+	{ "a handler without a limit has the usual number of workers",
+			no_limit_is_the_usual_number },
+	{ "runs of an asynchronous kind hold no worker",
+			asynchronous_runs_hold_no_worker },
 	{ "a paused handler is paused, whatever else is in the way",
 			a_pause_comes_first },
 };
