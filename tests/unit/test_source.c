@@ -364,6 +364,25 @@ static void full_by_one(void) {
 	close_scene(&scene);
 }
 
+static void half_of_the_count(void) {
+	struct scene scene;
+	struct recorder recorder;
+	if (open_scene(&scene, 0)) {
+		set_closed(&scene, true);
+		if (start(&scene, &recorder, 4, 0)) {
+			for (uint64_t tag = 1; tag <= 4; tag++) {
+				char id[2] = { (char)('a' + tag), '\0' };
+				CHECK(pass(&recorder, id, tag));
+			}
+			CHECK(!pass(&recorder, "z", 5));
+			set_closed(&scene, false);
+			CHECK(await(&recorder.resumes, 1));
+			CHECK_INT(recorder.completions_at_resume, 2);
+		}
+	}
+	close_scene(&scene);
+}
+
 /* One message less is not enough room: half of the bytes must be free. */
 static void half_of_the_bytes(void) {
 	struct scene scene;
@@ -543,11 +562,12 @@ static void hung_store(void) {
 	struct recorder recorder;
 	if (open_scene(&scene, 100)) {
 		set_closed(&scene, true);
-		if (start(&scene, &recorder, 0, 0)) {
+		if (start(&scene, &recorder, 3, 0)) {
 			for (uint64_t tag = 1; tag <= 3; tag++) {
 				char id[2] = { (char)('a' + tag), '\0' };
 				CHECK(pass(&recorder, id, tag));
 			}
+			CHECK(!pass(&recorder, "z", 4));
 			recorder.opens = true;
 			postern_runner_stop(scene.runner);
 			CHECK_INT(recorder.stops, 1);
@@ -559,6 +579,7 @@ static void hung_store(void) {
 				CHECK_INT(recorder.verdicts[tag], POSTERN_VERDICT_UNAVAILABLE);
 			}
 			CHECK_INT(recorder.completions, 3);
+			CHECK_INT(recorder.resumes, 0);
 			CHECK_INT(state_of(&scene).in_flight, 0);
 			CHECK_INT(state_of(&scene).unavailable, 3);
 		}
@@ -770,6 +791,8 @@ static const struct tap_case cases[] = {
 	{ "a source with too many messages in flight is paused", full_by_count },
 	{ "a source with one message in flight is resumed", full_by_one },
 	{ "a source with too many bytes in flight is paused", full_by_bytes },
+	{ "a source is resumed when half of its messages are stored",
+			half_of_the_count },
 	{ "a source is resumed when half of its bytes are stored",
 			half_of_the_bytes },
 	{ "a source is resumed when a full box has room", full_box },
