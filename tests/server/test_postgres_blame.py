@@ -97,7 +97,9 @@ def _(place, batch):
     begin = time.monotonic()
     done = f"SELECT count(*) FROM {schema}.ledger WHERE state = 3"
     until(lambda: count(done) == MESSAGES)
-    print(f"# done {time.monotonic() - begin:.1f} s after the table's return")
+    took = time.monotonic() - begin
+    print(f"# done {took:.1f} s after the table's return")
+    assert took < 30, took
     equal(SERVER.sql("SELECT count(*), count(DISTINCT id) FROM public.effect"),
           [f"{MESSAGES}|{MESSAGES}"])
     equal(count(f"SELECT sum(failures) FROM {schema}.ledger"), 0)
