@@ -37,7 +37,9 @@ bool postern__halt_edit(const struct postern_edit *edit,
 	if (edit->kind == POSTERN_CHANGE_RESUME ||
 			edit->kind == POSTERN_CHANGE_OPEN) {
 		*out = (struct postern_halt){ 0 };
-		return holds;
+		/* Also one that is over: it must not return with a clock that is set
+		   back. */
+		return stored->on;
 	}
 	*out = (struct postern_halt){
 		.on = true,

@@ -127,13 +127,20 @@ static void pause_replaced(void) {
 	/* One that has ended is not there any more. */
 	CHECK_INT(pause_for(&stand, "a", 10, "three", NULL), 1);
 	fake_clock_advance(&stand.clock, 10);
-	struct postern_edit resume = {
-		.kind = POSTERN_CHANGE_RESUME,
-		.handler = "a",
-	};
-	CHECK_OK(stand.ops->edit(stand.store, &resume, &stand.error), &stand.error);
-	CHECK_INT(resume.count, 0);
 	CHECK_INT(pause_for(&stand, "a", 0, "three", NULL), 1);
+	stand_close(&stand);
+}
+
+/* A resume ends a pause for good, also one that is over. */
+static void resumed_for_good(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	pause_for(&stand, "a", 1000, NULL, NULL);
+	fake_clock_advance(&stand.clock, 2000);
+	stand_resume(&stand, "a");
+	fake_clock_jump(&stand.clock, -HOUR_MS);
+	CHECK(!read_pause(&stand, stand.handlers[0]).on);
+	CHECK(is_leased_at_accept(&stand, "1"));
 	stand_close(&stand);
 }
 
@@ -358,6 +365,8 @@ const struct tap_case halt_cases[] = {
 	{ "a pause replaces the one before, and its end", pause_replaced },
 	{ "a clock that is set back prolongs a pause, one set forward ends it",
 			pause_and_the_clock },
+	{ "a pause that was resumed does not return with a clock that is set back",
+			resumed_for_good },
 	{ "a hold by postern neither shortens nor replaces a pause by an operator",
 			hold_yields },
 	{ "of a handler and its alias the longer pause remains",

@@ -146,14 +146,38 @@ void sim_oracle_pauses_read(struct sim_oracle *oracle, const int64_t *handlers,
 	}
 }
 
-void sim_oracle_paused(struct sim_oracle *oracle, const char *key,
-		bool paused) {
+void sim_oracle_paused(struct sim_oracle *oracle, const char *key, bool paused,
+		int64_t until_ms) {
 	unsigned stored = sim_stored_resolve(oracle, key);
 	if (stored == SIM_STORED_MAX) {
 		sim_oracle_broken(oracle, "phantom", "a handler '%s'", key);
 		return;
 	}
 	oracle->stored[stored].paused = paused;
+	oracle->stored[stored].paused_until_ms = until_ms;
+}
+
+void sim_oracle_closed(struct sim_oracle *oracle, const char *name,
+		bool closed) {
+	for (unsigned i = 0; i < SIM_CHANNEL_COUNT; i++) {
+		if (strcmp(sim_channels[i].name, name) == 0) {
+			oracle->closed[i] = closed;
+		}
+	}
+}
+
+/* Whether the message was refused, which the store does exactly while the
+   channel is closed. */
+static bool check_refused(struct sim_oracle *oracle,
+		const struct postern_accept *accept, const struct sim_parcel *parcel) {
+	bool refused = accept->code == POSTERN_E_UNAVAILABLE;
+	if (refused != oracle->closed[parcel->channel]) {
+		sim_oracle_broken(oracle,
+				refused ? "refused-while-open" : "accepted-while-closed",
+				"%s: code %d", parcel->id, accept->code);
+	}
+	oracle->sim->counts.refused += refused;
+	return refused;
 }
 
 void sim_oracle_renewed(struct sim_oracle *oracle, uint64_t node,
@@ -568,6 +592,9 @@ void sim_oracle_applied(struct sim_oracle *oracle, const struct sim_node *node,
 		const struct postern_accept *accept = &batch->accepts[i];
 		struct sim_parcel parcel;
 		sim_parcel_read(oracle->sim, accept->message, &parcel);
+		if (check_refused(oracle, accept, &parcel)) {
+			continue;
+		}
 		if (accept->code == POSTERN_OK) {
 			check_new(oracle, node, accept, &parcel);
 		} else {

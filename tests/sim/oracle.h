@@ -89,7 +89,9 @@ struct sim_stored {
 	const char *key;  /* the key it was made for */
 	unsigned handler; /* of the cast */
 	unsigned owner;   /* an index: its own, or that of the owner of an alias */
-	bool paused;      /* valid for an owner only */
+	/* Valid for an owner only; the end by the store's clock, 0: none. */
+	bool paused;
+	int64_t paused_until_ms;
 };
 
 /* When a lease or lock expires: by the wall or the monotonic clock, whichever
@@ -128,6 +130,7 @@ struct sim_oracle {
 	size_t node_lease_count;
 	struct sim_stored stored[SIM_STORED_MAX];
 	unsigned stored_count;
+	bool closed[SIM_CHANNEL_COUNT];
 	int64_t success_at_ms[SIM_HANDLER_COUNT]; /* when it started */
 	/* For each handler of the cast, what its key and its old key resolve to,
 	   plus 1; 0: the store does not know the key. */
@@ -180,7 +183,11 @@ void sim_oracle_claimed(struct sim_oracle *oracle,
 void sim_oracle_transacted(struct sim_oracle *oracle, uint64_t node,
 		const struct postern_lock *lock, const struct postern_unit *units,
 		size_t count);
-void sim_oracle_paused(struct sim_oracle *oracle, const char *key, bool paused);
+void sim_oracle_paused(struct sim_oracle *oracle, const char *key, bool paused,
+		int64_t until_ms);
+/* A channel of the cast was closed or opened. */
+void sim_oracle_closed(struct sim_oracle *oracle, const char *name,
+		bool closed);
 /* A node read the pauses of these handlers. */
 void sim_oracle_pauses_read(struct sim_oracle *oracle, const int64_t *handlers,
 		size_t count, const struct postern_halt *pauses);

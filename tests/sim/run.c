@@ -25,7 +25,17 @@ static void resume_all(struct sim *sim) {
 		};
 		if (sim_stored_paused(&sim->oracle, i) &&
 				sim->store->ops->edit(sim->store, &edit, NULL) == POSTERN_OK) {
-			sim_oracle_paused(&sim->oracle, stored->key, false);
+			sim_oracle_paused(&sim->oracle, stored->key, false, 0);
+		}
+	}
+	for (unsigned i = 0; i < SIM_CHANNEL_COUNT; i++) {
+		struct postern_edit edit = {
+			.kind = POSTERN_CHANGE_OPEN,
+			.channel = sim_channels[i].name,
+		};
+		if (sim->oracle.closed[i] &&
+				sim->store->ops->edit(sim->store, &edit, NULL) == POSTERN_OK) {
+			sim_oracle_closed(&sim->oracle, edit.channel, false);
 		}
 	}
 }
@@ -161,6 +171,7 @@ void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
 	sum->late_claims += counts->late_claims;
 	sum->double_owners += counts->double_owners;
 	sum->aliases += counts->aliases;
+	sum->refused += counts->refused;
 	sum->replaced += counts->replaced;
 	sum->replaced_busy += counts->replaced_busy;
 }

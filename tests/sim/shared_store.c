@@ -278,6 +278,20 @@ static int shared_read_pauses(struct postern_store *store,
 	return end_call(node, "read-pauses", r, error);
 }
 
+static int shared_read_closed(struct postern_store *store, int64_t channel,
+		struct postern_memory *memory, struct postern_halt *out,
+		struct postern_error *error) {
+	struct sim_node *node = node_of(store);
+	int r = sim_site(node, SIM_SITE_BEFORE, "read-closed", error);
+	if (r) {
+		return r;
+	}
+	struct postern_store *inner = begin_call(node);
+	r = inner->ops->read_closed(inner, channel, memory, out, error);
+	node->sim->in_store = false;
+	return end_call(node, "read-closed", r, error);
+}
+
 static int shared_edit(struct postern_store *store, struct postern_edit *edit,
 		struct postern_error *error) {
 	struct sim_node *node = node_of(store);
@@ -297,11 +311,16 @@ static int shared_edit(struct postern_store *store, struct postern_edit *edit,
 		case POSTERN_CHANGE_DISCARD:
 			sim_oracle_compare(oracle, SIM_CAUSE_DISCARD);
 			break;
+		case POSTERN_CHANGE_CLOSE:
+		case POSTERN_CHANGE_OPEN:
+			sim_oracle_closed(oracle, edit->channel,
+					edit->kind == POSTERN_CHANGE_CLOSE);
+			break;
 		case POSTERN_CHANGE_PAUSE:
 		case POSTERN_CHANGE_RESUME:
 		default:
 			sim_oracle_paused(oracle, edit->handler,
-					edit->kind == POSTERN_CHANGE_PAUSE);
+					edit->kind == POSTERN_CHANGE_PAUSE, edit->until_ms);
 			break;
 		}
 	}
@@ -482,6 +501,7 @@ struct postern_store *sim_store_create(struct sim_node *node) {
 		.unpark = shared_unpark,
 		.edit = shared_edit,
 		.read_pauses = shared_read_pauses,
+		.read_closed = shared_read_closed,
 		.list = shared_list,
 		.get = shared_get,
 		.find = shared_find,

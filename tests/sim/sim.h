@@ -106,6 +106,7 @@ struct sim_counts {
 	uint64_t double_owners; /* lock acquired while another node believed to own
 							   it */
 	uint64_t aliases;       /* ids that became an alias */
+	uint64_t refused;       /* messages for closed channels */
 	uint64_t replaced;      /* generations, and */
 	uint64_t replaced_busy; /* those during another operation of the node */
 };

@@ -11,6 +11,7 @@
 #include "core/run.h"
 #include "core/tenure.h"
 
+#include <postern/change.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,10 +224,23 @@ static void step_edit_all(struct sim_node *node, const struct sim_op *op) {
 static void step_pause(struct sim_node *node, const struct sim_op *op) {
 	const struct sim_handler *cast = &sim_handlers[op->a % SIM_HANDLER_COUNT];
 	const char *key = cast->old_key && op->b % 2 ? cast->old_key : cast->key;
-	bool pausing = op->kind == SIM_PAUSE;
-	sim_trace(node->sim, "  '%s'", key);
-	(void)(pausing ? postern_box_pause : postern_box_resume)(node->box, key,
-			NULL);
+	bool stops = op->kind == SIM_PAUSE;
+	bool timed = stops && op->b / 2 % 2;
+	/* Now and then the intake of a channel instead. */
+	bool intake = op->b / 4 % 4 == 0;
+	struct postern_change change = {
+		.size = sizeof(change),
+		.kind = intake  ? (stops ? POSTERN_CHANGE_CLOSE : POSTERN_CHANGE_OPEN)
+				: stops ? POSTERN_CHANGE_PAUSE
+						: POSTERN_CHANGE_RESUME,
+		.handler = intake ? NULL : key,
+		.channel = intake ? sim_channels[op->a % SIM_CHANNEL_COUNT].name : NULL,
+		.for_ms = timed && !intake ? 1 + op->b % 60000 : 0,
+	};
+	sim_trace(node->sim, "  %s '%s' for %lld ms",
+			intake ? "channel" : "handler",
+			intake ? change.channel : change.handler, (long long)change.for_ms);
+	(void)postern_box_change(node->box, &change, NULL);
 }
 
 static void step_compare(struct sim_node *node, const struct sim_op *op) {

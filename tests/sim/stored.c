@@ -51,7 +51,11 @@ unsigned sim_stored_find(const struct sim_oracle *oracle, int64_t id) {
 }
 
 bool sim_stored_paused(const struct sim_oracle *oracle, unsigned stored) {
-	return oracle->stored[oracle->stored[stored].owner].paused;
+	const struct sim_stored *owner =
+			&oracle->stored[oracle->stored[stored].owner];
+	return owner->paused &&
+		   (owner->paused_until_ms == 0 || fake_clock_now(&oracle->sim->clock) <
+												   owner->paused_until_ms);
 }
 
 /* The store made an id for a new key. */
@@ -82,8 +86,17 @@ static void make_alias(struct sim_oracle *oracle, unsigned alias,
 	sim_history_alias(oracle->sim, oracle->stored[alias].key,
 			oracle->stored[owner].key);
 	oracle->sim->counts.aliases++;
-	oracle->stored[owner].paused =
-			oracle->stored[owner].paused || oracle->stored[alias].paused;
+	/* The longer pause remains. */
+	struct sim_stored *to = &oracle->stored[owner];
+	const struct sim_stored *from = &oracle->stored[alias];
+	if (from->paused &&
+			(!to->paused || (to->paused_until_ms != 0 &&
+									(from->paused_until_ms == 0 ||
+											from->paused_until_ms >
+													to->paused_until_ms)))) {
+		to->paused = true;
+		to->paused_until_ms = from->paused_until_ms;
+	}
 	for (unsigned i = 0; i < oracle->stored_count; i++) {
 		if (oracle->stored[i].owner == alias) {
 			oracle->stored[i].owner = owner;

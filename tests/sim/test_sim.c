@@ -68,6 +68,7 @@ static void print_counts(const char *store, uint64_t seeds,
 	(void)printf("# %s: %llu seeds, %llu operations, %llu messages sent, "
 				 "%llu runs, %llu store errors, %llu crashes, %llu pauses, "
 				 "%llu leases lost, %llu results refused, %llu aliases made, "
+				 "%llu messages for closed channels, "
 				 "%llu generations replaced, %llu of them by a busy node\n",
 			store, (unsigned long long)seeds, (unsigned long long)sum->ops,
 			(unsigned long long)sum->messages, (unsigned long long)sum->runs,
@@ -75,7 +76,7 @@ static void print_counts(const char *store, uint64_t seeds,
 			(unsigned long long)sum->pauses,
 			(unsigned long long)sum->recoveries,
 			(unsigned long long)sum->fenced, (unsigned long long)sum->aliases,
-			(unsigned long long)sum->replaced,
+			(unsigned long long)sum->refused, (unsigned long long)sum->replaced,
 			(unsigned long long)sum->replaced_busy);
 }
 

@@ -9,7 +9,6 @@
 #include <assert.h>
 
 #include "base/fail.h"
-#include "base/point.h"
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
@@ -184,7 +183,6 @@ static int close_or_open(struct pg_connection *connection,
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, id);
 	add_halt(&query, &next);
-	postern__point("postgres-close.before");
 	r = postern__pg_run(&query,
 			"SELECT @close_channel_1($1::integer, $2, $3, $4, $5, $6)", error);
 	postern__pg_end(&query);
