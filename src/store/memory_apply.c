@@ -148,14 +148,13 @@ static void route_open(struct memory_store *self, struct parts *parts,
 	}
 	struct memory_delivery *delivery = route_find(self, message, route);
 	if (!delivery) {
+		const struct memory_handler *owner =
+				postern__mem_owner(self, route->handler);
 		delivery = parts_take_delivery(parts);
 		postern__mem_delivery_add(self, message, route_owner_id(self, route),
 				delivery);
-		route->leased =
-				route->lease && node &&
-				!postern__halt_holds(&postern__mem_owner(self, route->handler)
-											  ->pause,
-						now);
+		route->leased = route->lease && node &&
+						!postern__halt_holds(&owner->pause, now);
 		if (route->leased) {
 			postern__mem_make_leased(self, delivery, node, now);
 		} else {

@@ -552,6 +552,29 @@ BUGS = [
         sim=[("memory", "leased-while-paused")],
     ),
     Bug(
+        "pause-never-ends",
+        "a pause with an end lasts until somebody resumes the handler",
+        *local_stores(
+            "a pause with an end is over when the store's clock reaches it"
+        ),
+        sim=[("memory", "pause-forgotten")],
+    ),
+    Bug(
+        "closed-accepts-copies",
+        "a closed channel still answers and counts copies",
+        *local_stores(
+            "a closed channel refuses every message and remembers none"
+        ),
+        sim=[("memory", "accepted-while-closed")],
+    ),
+    Bug(
+        "hold-replaces-operator",
+        "a service's retry-after replaces the pause of an operator",
+        *every_store(
+            "a hold by postern neither shortens nor replaces a pause by an operator"
+        ),
+    ),
+    Bug(
         "alias-not-claimed",
         "deliveries open under a legacy key are not claimed",
         *every_store(
