@@ -10,7 +10,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from postgres import Server  # noqa: E402
+from postgres import BIN, Server, environment  # noqa: E402
 from support import case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
@@ -198,6 +198,38 @@ def _(place):
     for thread in threads:
         thread.join()
     until(lambda: len(effects("strict")) == len(accepted))
+    for node in (one, two):
+        equal(node.server.stop(), 0)
+
+
+@case("closing a channel waits for the batches that run")
+def _(place):
+    one, two = prepare(place, "batches")
+    # What a batch holds until its commit; the name is as in schema/*.sql.
+    batch = subprocess.Popen(
+        [os.path.join(BIN, "psql"), "-X", "-q", "-A", "-t", SERVER.url()],
+        env=environment(), text=True, bufsize=1,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    lock = 'hashtext(\'"batches".handler\'), 0'
+    batch.stdin.write(f"BEGIN; SELECT pg_advisory_xact_lock_shared({lock});\n"
+                      "SELECT 'locked';\n")
+    until(lambda: batch.stdout.readline() == "locked\n")
+    closing = place.start([os.environ["POSTERN"], "channel", "close", "orders",
+                           "-c", one.file], stdout=subprocess.DEVNULL)
+    waiting = ("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+               " AND mode = 'ExclusiveLock' AND NOT granted")
+
+    def waits():
+        assert closing.alive(), "the command did not wait"
+        return SERVER.sql(waiting) == ["1"]
+
+    until(waits)
+    equal(two.channel()["closed"], False)
+    batch.stdin.write("COMMIT;\n")
+    batch.stdin.close()
+    equal(batch.wait(60), 0)
+    equal(closing.process.wait(60), 0)
+    equal(two.send("refused")[0], 503)
     for node in (one, two):
         equal(node.server.stop(), 0)
 
