@@ -213,10 +213,14 @@ static int transact_once(struct call *call, struct postern_error *error) {
 		.run = run_unit,
 	};
 	struct postern__guard_watched watched = { .unit = call };
+	int r = POSTERN_OK;
 	if (guard->timeout_ms > 0) {
-		postern__guard_watch_add(guard, &watched, guard->timeout_ms);
+		r = postern__guard_watch_add(guard, &watched, guard->timeout_ms, error);
 	}
-	int r = guard->store->ops->transact(guard->store, 0, NULL, &unit, 1, error);
+	if (r) {
+		return r;
+	}
+	r = guard->store->ops->transact(guard->store, 0, NULL, &unit, 1, error);
 	if (guard->timeout_ms > 0) {
 		postern__guard_watch_remove(guard, &watched);
 	}
@@ -309,7 +313,12 @@ static int run_leased(struct call *call, struct postern_error *error) {
 		.mark = &call->names.mark,
 		.fence = call->public.fence,
 	};
-	postern__guard_watch_add(guard, &watched, guard->lease_ms / 3);
+	r = postern__guard_watch_add(guard, &watched, guard->lease_ms / 3, error);
+	if (r) {
+		postern_outcome_set(&call->outcome, POSTERN_RETRY, 0, "out of memory");
+		(void)end_lease(call, NULL);
+		return r;
+	}
 	call_function(call, NULL);
 	postern__guard_watch_remove(guard, &watched);
 	return end_lease(call, error);
@@ -427,16 +436,12 @@ static int create_guard(struct postern_store *store, bool owns,
 		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"a %s store keeps no markers", store->ops->name);
 	}
-	if (!r) {
-		for (size_t i = 0; i < sizeof(guard->secret); i++) {
-			guard->secret[i] =
-					(uint8_t)guard->random->next(guard->random->context);
-		}
-		r = postern__guard_watch_start(guard, error);
-	}
 	if (r) {
 		postern_guard_destroy(guard);
 		return r;
+	}
+	for (size_t i = 0; i < sizeof(guard->secret); i++) {
+		guard->secret[i] = (uint8_t)guard->random->next(guard->random->context);
 	}
 	*out = guard;
 	return POSTERN_OK;

@@ -50,11 +50,11 @@ struct postern__guard_watched {
 };
 
 /* guard_watch.c */
-int postern__guard_watch_start(struct postern_guard *guard,
-		struct postern_error *error);
 void postern__guard_watch_stop(struct postern_guard *guard);
-void postern__guard_watch_add(struct postern_guard *guard,
-		struct postern__guard_watched *watched, int64_t after_ms);
+/* POSTERN_E_NOMEM: the thread cannot be started. */
+int postern__guard_watch_add(struct postern_guard *guard,
+		struct postern__guard_watched *watched, int64_t after_ms,
+		struct postern_error *error);
 /* Returns when the watch does not use it any more. */
 void postern__guard_watch_remove(struct postern_guard *guard,
 		struct postern__guard_watched *watched);
@@ -69,6 +69,10 @@ struct postern__mark_names {
 int postern__mark_names_init(struct postern__mark_names *names,
 		const char *handler, const char *const *legacy_keys,
 		size_t legacy_key_count, const char *key, size_t key_len,
+		struct postern_error *error);
+/* Change a marker in any way; the arguments are checked. */
+int postern__guard_change(struct postern_guard *guard, const char *handler,
+		const char *key, struct postern_mark_request *request,
 		struct postern_error *error);
 int postern__guard_fail_done(const char *handler, struct postern_error *error);
 int postern__guard_fail_running(const char *handler,

@@ -80,10 +80,12 @@ static void *watch_loop(void *context) {
 	return NULL;
 }
 
-int postern__guard_watch_start(struct postern_guard *guard,
+/* With the mutex. The thread starts with the first function: a guard that is
+   used for markers only needs none. */
+static int start_thread(struct postern_guard *guard,
 		struct postern_error *error) {
-	guard->started =
-			pthread_create(&guard->thread, NULL, watch_loop, guard) == 0;
+	guard->started = guard->started || pthread_create(&guard->thread, NULL,
+											   watch_loop, guard) == 0;
 	return guard->started ? POSTERN_OK
 						  : postern__fail(error, POSTERN_E_NOMEM,
 									"cannot start a thread");
@@ -100,13 +102,18 @@ void postern__guard_watch_stop(struct postern_guard *guard) {
 	(void)pthread_join(guard->thread, NULL);
 }
 
-void postern__guard_watch_add(struct postern_guard *guard,
-		struct postern__guard_watched *watched, int64_t after_ms) {
+int postern__guard_watch_add(struct postern_guard *guard,
+		struct postern__guard_watched *watched, int64_t after_ms,
+		struct postern_error *error) {
 	(void)pthread_mutex_lock(&guard->mutex);
-	watched->due_ms = postern__guard_now_ms(guard) + after_ms;
-	postern__list_push_back(&guard->watched, &watched->link);
-	(void)pthread_cond_broadcast(&guard->wake);
+	int r = start_thread(guard, error);
+	if (!r) {
+		watched->due_ms = postern__guard_now_ms(guard) + after_ms;
+		postern__list_push_back(&guard->watched, &watched->link);
+		(void)pthread_cond_broadcast(&guard->wake);
+	}
 	(void)pthread_mutex_unlock(&guard->mutex);
+	return r;
 }
 
 void postern__guard_watch_remove(struct postern_guard *guard,

@@ -64,7 +64,7 @@ int postern__mark_names_init(struct postern__mark_names *names,
 _Static_assert(POSTERN_MARK_NAME_COUNT_MAX > POSTERN_LEGACY_KEY_COUNT_MAX,
 		"a handler's key and all its legacy keys");
 
-static int change(struct postern_guard *guard, const char *handler,
+int postern__guard_change(struct postern_guard *guard, const char *handler,
 		const char *key, struct postern_mark_request *request,
 		struct postern_error *error) {
 	struct postern__mark_names names;
@@ -112,7 +112,7 @@ int postern_mark_try(struct postern_guard *guard, const char *handler,
 		.kind = POSTERN_MARK_TRY,
 		.fence = postern__guard_fence(guard),
 	};
-	int r = change(guard, handler, key, &request, error);
+	int r = postern__guard_change(guard, handler, key, &request, error);
 	return r || request.before == POSTERN_MARK_UNKNOWN
 				   ? r
 				   : fail_known(handler, request.before, error);
@@ -121,7 +121,7 @@ int postern_mark_try(struct postern_guard *guard, const char *handler,
 int postern_mark_has(struct postern_guard *guard, const char *handler,
 		const char *key, bool *done_out, struct postern_error *error) {
 	struct postern_mark_request request = { .kind = POSTERN_MARK_READ };
-	int r = change(guard, handler, key, &request, error);
+	int r = postern__guard_change(guard, handler, key, &request, error);
 	if (!r) {
 		*done_out = request.before == POSTERN_MARK_DONE;
 	}
@@ -134,13 +134,13 @@ int postern_mark_record(struct postern_guard *guard, const char *handler,
 		.kind = POSTERN_MARK_RECORD,
 		.fence = postern__guard_fence(guard),
 	};
-	return change(guard, handler, key, &request, error);
+	return postern__guard_change(guard, handler, key, &request, error);
 }
 
 int postern_mark_forget(struct postern_guard *guard, const char *handler,
 		const char *key, struct postern_error *error) {
 	struct postern_mark_request request = { .kind = POSTERN_MARK_FORGET };
-	int r = change(guard, handler, key, &request, error);
+	int r = postern__guard_change(guard, handler, key, &request, error);
 	return r || request.before != POSTERN_MARK_UNKNOWN
 				   ? r
 				   : postern__fail(error, POSTERN_E_NOTFOUND,
@@ -180,7 +180,7 @@ int postern_mark_begin(struct postern_guard *guard, const char *handler,
 	};
 	int r = check_lease(fence, lease_ms, error);
 	if (!r) {
-		r = change(guard, handler, key, &request, error);
+		r = postern__guard_change(guard, handler, key, &request, error);
 	}
 	if (r || request.before == POSTERN_MARK_UNKNOWN) {
 		return r;
@@ -200,7 +200,7 @@ int postern_mark_extend(struct postern_guard *guard, const char *handler,
 		.lease_ms = lease_ms,
 	};
 	int r = check_lease(fence, lease_ms, error);
-	return r ? r : change(guard, handler, key, &request, error);
+	return r ? r : postern__guard_change(guard, handler, key, &request, error);
 }
 
 static int end_lease(struct postern_guard *guard, const char *handler,
@@ -208,7 +208,7 @@ static int end_lease(struct postern_guard *guard, const char *handler,
 		struct postern_error *error) {
 	struct postern_mark_request request = { .kind = kind, .fence = fence };
 	int r = check_lease(fence, POSTERN_GUARD_LEASE_MS_MIN, error);
-	return r ? r : change(guard, handler, key, &request, error);
+	return r ? r : postern__guard_change(guard, handler, key, &request, error);
 }
 
 int postern_mark_finish(struct postern_guard *guard, const char *handler,
