@@ -33,6 +33,15 @@ const struct postern__flag *postern__cli_option_flags(void) {
 	return flags;
 }
 
+/* The store that --store names, for commands where it need not be a URL; NULL:
+   none. */
+static const char *store_named(const struct postern__cli *cli) {
+	const char *store = postern__args_value(&cli->args, "store");
+	return store && cli->command->takes_store_name && !strchr(store, ':')
+				   ? store
+				   : NULL;
+}
+
 void postern__cli_input(const struct postern__cli *cli,
 		struct postern__config_flag *flags, struct postern__config_input *out) {
 	const struct postern__flag *first = postern__cli_option_flags();
@@ -43,7 +52,8 @@ void postern__cli_input(const struct postern__cli *cli,
 	}
 	for (size_t i = 0; i < cli->args.count; i++) {
 		const struct postern__arg *arg = &cli->args.items[i];
-		if (arg->flag >= first && arg->flag < end) {
+		if (arg->flag >= first && arg->flag < end &&
+				arg->value != store_named(cli)) {
 			flags[count++] = (struct postern__config_flag){
 				.name = arg->flag->name,
 				.value = arg->value,
@@ -58,7 +68,8 @@ void postern__cli_input(const struct postern__cli *cli,
 }
 
 /* The error lists all store names; there are few. */
-static int print_no_store(const struct postern__cli *cli, const char *name) {
+static int print_no_store(const struct postern__cli *cli, const char *flag,
+		const char *name) {
 	char names[POSTERN__STORE_COUNT_MAX * (POSTERN__STORE_NAME_LEN_MAX + 2)];
 	size_t len = 0;
 	for (size_t i = 0; i < postern__config_store_count(cli->config); i++) {
@@ -66,11 +77,14 @@ static int print_no_store(const struct postern__cli *cli, const char *name) {
 				i > 0 ? ", " : "", postern__config_store(cli->config, i)->name);
 	}
 	return postern__cli_usage(cli,
-			"--in: no store '%.60s'; the configuration has: %s", name, names);
+			"--%s: no store '%.60s'; the configuration has: %s", flag, name,
+			names);
 }
 
 static int choose_stores(struct postern__cli *cli) {
-	const char *name = postern__args_value(&cli->args, "in");
+	const char *in = postern__args_value(&cli->args, "in");
+	const char *flag = in ? "in" : "store";
+	const char *name = in ? in : store_named(cli);
 	const char *near;
 	if (!name) {
 		cli->store_count = postern__config_store_count(cli->config);
@@ -86,9 +100,9 @@ static int choose_stores(struct postern__cli *cli) {
 	}
 	if (near) {
 		return postern__cli_usage(cli,
-				"--in: no store '%.60s', did you mean '%s'?", name, near);
+				"--%s: no store '%.60s', did you mean '%s'?", flag, name, near);
 	}
-	return print_no_store(cli, name);
+	return print_no_store(cli, flag, name);
 }
 
 static void print_mistake(void *context, const char *text) {

@@ -85,7 +85,8 @@ static int open_store(struct postern__client *client,
 	struct postern_box *box = NULL;
 	postern__config_box_options(store, &options);
 	options.read_only = client->need == POSTERN__NEED_READ;
-	options.must_exist = client->need != POSTERN__NEED_ACCEPT;
+	options.must_exist = client->need != POSTERN__NEED_ACCEPT &&
+						 client->need != POSTERN__NEED_MARK;
 	options.no_migrate = true;
 	options.listener = print_created;
 	/* A command is not a runner: orphaned deliveries are not its concern. */

@@ -39,7 +39,9 @@ enum postern__need {
 	   a missing store is created. */
 	POSTERN__NEED_ACCEPT,
 	/* To clean up: channels are registered as well, but nothing is created. */
-	POSTERN__NEED_CLEANUP
+	POSTERN__NEED_CLEANUP,
+	/* To change a marker: nothing is registered, a missing store is created. */
+	POSTERN__NEED_MARK
 };
 
 /*

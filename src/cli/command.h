@@ -41,6 +41,8 @@ struct postern__command {
 	const char *examples;              /* lines that can be tried */
 	const struct postern__flag *flags; /* its own; ended by a NULL name */
 	enum postern__options options;
+	/* --store may also be the name of a store in the configuration, as --in. */
+	bool takes_store_name;
 
 	/* Returns one of enum postern__exit; if it is not POSTERN__EXIT_OK, the
 	   reason was printed on stderr. */
@@ -79,6 +81,8 @@ int postern__command_channel(struct postern__cli *cli);
 int postern__command_cleanup(struct postern__cli *cli);
 int postern__command_stats(struct postern__cli *cli);
 int postern__command_bench(struct postern__cli *cli);
+int postern__command_mark(struct postern__cli *cli);
+int postern__command_once(struct postern__cli *cli);
 int postern__command_version(struct postern__cli *cli);
 int postern__command_help(struct postern__cli *cli);
 

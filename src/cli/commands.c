@@ -7,6 +7,7 @@
 #include <postern/inspect.h>
 #include <string.h>
 
+#include "cli/args.h"
 #include "cli/command.h"
 
 /* clang-format off */
@@ -117,6 +118,21 @@ static const struct postern__flag show_flags[] = {
 	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" },
 	{ "seq", 0, false, "N", "the message with this number, instead of its id" },
 	{ "body", 0, false, NULL, "print the body, byte for byte, and nothing else" },
+	IN,
+	END
+};
+
+static const struct postern__flag mark_flags[] = {
+	{ "duplicate-exit", 0, false, "N", "exit with N, 0 to 255, if try finds that it was done; 0 if left out" },
+	{ "older-than", 0, false, "DURATION", "forget what was done longer ago, such as 7d; for expire" },
+	IN,
+	END
+};
+
+static const struct postern__flag once_flags[] = {
+	{ "duplicate-exit", 0, false, "N", "exit with N, 0 to 255, if it was done before; 0 if left out" },
+	{ "lease", 0, false, "DURATION", "how long the key stays taken if this command is killed; renewed while CMD runs; 30s if left out" },
+	{ "wait", 0, false, "DURATION", "how long to wait if it is being done now; not at all if left out" },
 	IN,
 	END
 };
@@ -360,6 +376,51 @@ static const struct postern__command commands[] = {
 		.run = postern__command_stats,
 	},
 	{
+		.name = "once", .operands = "HANDLER KEY -- CMD...", .operand_min = 3, .operand_max = POSTERN__ARGS_MAX, .flags = once_flags,
+		.takes_store_name = true,
+		.help = "run a command once for each key",
+		.about =
+			"Runs CMD unless HANDLER has done KEY before, and remembers that it was done if\n"
+			"CMD exits with 0. HANDLER is any name for who does it and need not be\n"
+			"configured. The exit status is that of CMD, 128 + N if signal N ended it, 127 if\n"
+			"it was not found, 126 if it cannot be run. Without running CMD: 0 (or\n"
+			"--duplicate-exit) if it was done before, 4 if it is being done now or the store\n"
+			"cannot be reached.\n"
+			"While CMD runs, its key is leased, and the store is open only for moments. If\n"
+			"this command is killed, CMD gets SIGTERM and the lease ends by itself. If the\n"
+			"lease was lost while CMD ran (the machine was suspended, the store was away),\n"
+			"another one may have run: that is reported, and the exit status is 1 even if CMD\n"
+			"exits with 0. If CMD succeeded and that cannot be recorded, it is 4.\n"
+			"CMD has POSTERN_HANDLER, POSTERN_KEY and POSTERN_FENCE in its environment.\n"
+			"--store may also be the name of a store in the configuration.",
+		.examples =
+			"postern once backup \"$(date +%F)\" -- /usr/local/bin/backup\n"
+			"postern once invoice order-17 --wait 1m --duplicate-exit 9 -- ./send-invoice 17\n"
+			"postern once nightly \"$(date +%F)\" --store postgres://jobs@db.example/jobs -- ./nightly",
+		.run = postern__command_once,
+	},
+	{
+		.name = "mark", .operands = "try|has|record|forget|expire [HANDLER [KEY]]", .operand_min = 1, .operand_max = 3, .flags = mark_flags,
+		.takes_store_name = true,
+		.help = "remember what was done, by hand",
+		.about =
+			"A marker says that HANDLER, any name for who does it, has done KEY.\n"
+			"  try HANDLER KEY     prints 'first' and remembers it, or prints 'duplicate'\n"
+			"  has HANDLER KEY     prints 'done', or 'unknown' with exit status 3\n"
+			"  record HANDLER KEY  remembers it, whatever was known: prints 'recorded'\n"
+			"  forget HANDLER KEY  prints 'forgotten', or 'unknown' with exit status 3\n"
+			"  expire [HANDLER] --older-than D   forgets what was done longer ago, and prints\n"
+			"                      how many\n"
+			"If it is being done now (see 'postern once'), try prints 'busy' and exits with 4.\n"
+			"The first store of the configuration that keeps markers is used; --in or --store\n"
+			"names another one. A missing store is created.",
+		.examples =
+			"postern mark try import 2026-01-31.csv --duplicate-exit 9 && ./import 2026-01-31.csv\n"
+			"postern mark has backup 2026-01-31\n"
+			"postern mark expire backup --older-than 90d",
+		.run = postern__command_mark,
+	},
+	{
 		.name = "bench", .operands = "", .flags = bench_flags,
 		.help = "measure how fast a new store accepts and delivers messages",
 		.about =
@@ -411,8 +472,6 @@ static const char *const later[] = {
 	"config",
 	"explain",
 	"key",
-	"mark",
-	"once",
 	"replay",
 	"retry-plan",
 	"top",

@@ -65,6 +65,7 @@ static const struct route {
 	{ "POST", "/v1/channels/{}/close", postern__route_close, 0 },
 	{ "POST", "/v1/channels/{}/open", postern__route_open, 0 },
 	{ "POST", "/v1/cleanup", postern__route_cleanup, 0 },
+	{ "POST", "/v1/marks", postern__route_marks, 0 },
 	{ "GET", "/healthz", postern__route_health, QUICK | PLAIN },
 	{ "GET", "/readyz", postern__route_ready, QUICK },
 	{ "GET", "/metrics", postern__route_metrics, 0 },

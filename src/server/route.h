@@ -57,6 +57,7 @@ postern__route postern__route_resume;
 postern__route postern__route_close;
 postern__route postern__route_open;
 postern__route postern__route_cleanup;
+postern__route postern__route_marks;
 postern__route postern__route_health;
 postern__route postern__route_ready;
 postern__route postern__route_metrics;

@@ -29,6 +29,12 @@ int postern__stores_take(struct postern__stores *stores, const char *name,
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"cannot find '%s', which was just opened", file);
 	}
+	int r = postern_guard_create(box, NULL, &store.guard, error);
+	if (r != POSTERN_OK && r != POSTERN_E_UNSUPPORTED) {
+		free(store.file);
+		postern_box_destroy(box);
+		return r;
+	}
 	stores->items[stores->count++] = store;
 	return POSTERN_OK;
 }
@@ -38,6 +44,7 @@ void postern__stores_finish(struct postern__stores *stores) {
 		postern_runner_destroy(stores->items[i].runner);
 	}
 	for (size_t i = 0; i < stores->count; i++) {
+		postern_guard_destroy(stores->items[i].guard);
 		postern_box_destroy(stores->items[i].box);
 		free(stores->items[i].file);
 	}

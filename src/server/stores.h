@@ -9,6 +9,7 @@
  */
 
 #include <postern/box.h>
+#include <postern/guard.h>
 #include <postern/runner.h>
 #include <stddef.h>
 
@@ -22,6 +23,7 @@ struct postern__open_store {
 	char id[POSTERN__STORE_ID_MAX]; /* see store_open.h */
 	struct postern_box *box;
 	struct postern_runner *runner; /* NULL: the box has no runner */
+	struct postern_guard *guard;   /* its markers; NULL: it keeps none */
 };
 
 /* Zero it to begin with. */

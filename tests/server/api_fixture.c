@@ -80,6 +80,9 @@ void fixture_init(struct fixture *self) {
 		.name = "default",
 		.box = self->box,
 	};
+	must(postern_guard_create(self->box, NULL, &self->stores.items[0].guard,
+				 &error),
+			&error);
 	self->stores.count = 1;
 	self->api = (struct postern__api){
 		.stores = &self->stores,
@@ -95,6 +98,7 @@ static void release_response(struct fixture *self) {
 
 void fixture_finish(struct fixture *self) {
 	release_response(self);
+	postern_guard_destroy(self->stores.items[0].guard);
 	postern_box_destroy(self->box);
 }
 

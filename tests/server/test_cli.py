@@ -11,7 +11,7 @@ from support import POSTERN, case, equal, main, on_terminal
 
 COMMANDS = """serve init check migrate send process list show retry discard
     pause resume cleanup stats bench version help""".split()
-LATER = """cancel explain key mark once replay retry-plan top
+LATER = """cancel explain key replay retry-plan top
     verify""".split()
 
 
