@@ -730,4 +730,19 @@ BUGS = [
             "a constraint that fails at the commit affects no other handler",
         ),
     ),
+    Bug(
+        "group-kept-on-retry",
+        "a delivery that is reopened is still counted with its old error",
+        *local_stores("a delivery that is reopened or discarded has no group"),
+    ),
+    Bug(
+        "error-is-a-pattern",
+        "a percent sign in the text to find stands for anything",
+        postgres_store("a text in the last error is found regardless of case"),
+    ),
+    Bug(
+        "samples-without-cap",
+        "every error text is kept as an example",
+        sqlite_store("errors beyond the limit of examples are counted in group 0"),
+    ),
 ]

@@ -76,9 +76,17 @@ static void open_populated(struct stand *stand) {
 	stand_recover(stand);
 	CHECK_INT(stand_claim_in_process(stand, stand->handlers[0], 1).count, 1);
 
-	poisoned_seq = stand_accept(stand, "poisoned", stand->handlers[1]);
-	stand_finish(stand, poisoned_seq, stand->handlers[1],
-			POSTERN_SETTLE_POISONED);
+	poisoned_seq = stand_accept_leased(stand, "poisoned", stand->handlers[1]);
+	CHECK_INT(stand_settle(stand,
+					  (struct postern_settlement){
+							  .seq = poisoned_seq,
+							  .handler = stand->handlers[1],
+							  .fence = 1,
+							  .to = POSTERN_SETTLE_POISONED,
+							  .outcome = "poison",
+							  .error = "no way",
+					  }),
+			POSTERN_OK);
 	int64_t seq = stand_accept(stand, "done", stand->handlers[1]);
 	stand_finish(stand, seq, stand->handlers[1], POSTERN_SETTLE_DONE);
 	stand_accept_leased(stand, "lost 1", stand->handlers[0]);
@@ -248,6 +256,7 @@ static int run_apply(struct stand *stand, struct postern_memory *memory,
 		.to = POSTERN_SETTLE_PENDING,
 		.outcome = "retry",
 		.error = "no luck",
+		.group = 7,
 	};
 	struct postern_batch batch = {
 		.node = stand->node,
@@ -329,6 +338,31 @@ static int run_list(struct stand *stand, struct postern_memory *memory,
 	return stand->ops->list(stand->store, &query, memory, &page, error);
 }
 
+static int run_filter(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	static const char *const ids[] = { "1", "2", "3" };
+	struct postern_filter filter = {
+		.size = sizeof filter,
+		.limit = 100,
+		.message_ids = ids,
+		.message_id_count = 3,
+		.error = "x",
+		.oldest = true,
+	};
+	struct postern_query query = { .filter = &filter };
+	struct postern_page page;
+	return stand->ops->list(stand->store, &query, memory, &page, error);
+}
+
+static int run_groups(struct stand *stand, struct postern_memory *memory,
+		struct postern_error *error) {
+	const struct postern_filter filter = { .size = sizeof filter };
+	struct postern_group *groups;
+	size_t count;
+	return stand->ops->groups(stand->store, &filter, memory, &groups, &count,
+			error);
+}
+
 static int run_get(struct stand *stand, struct postern_memory *memory,
 		struct postern_error *error) {
 	struct postern_detail detail;
@@ -372,6 +406,8 @@ static void unpark(void) {
 
 static void read_operations(void) {
 	fail_each(run_list, nothing_to_prepare);
+	fail_each(run_filter, nothing_to_prepare);
+	fail_each(run_groups, nothing_to_prepare);
 	fail_each(run_get, nothing_to_prepare);
 	fail_each(run_stats, nothing_to_prepare);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/stand.h"
+#include "core/error_group.h"
 #include "model/model.h"
 
 #define COMPARE_EVERY 100
@@ -32,6 +33,7 @@ struct match {
 };
 
 static const char *const keys[MODEL_HANDLER_MAX] = { "", "a", "b", "c", "d" };
+static const char *const errors[] = { "no luck 1", "no luck 2", "out of ink" };
 static const char *const bodies[] = { "body", "another body" };
 
 static size_t choose_below(struct match *match, size_t bound) {
@@ -166,11 +168,14 @@ static size_t make_settlements(struct match *match,
 			.delay_ms = (int64_t)choose_below(match, 3) * 500,
 			.failures = d->failures + (uint32_t)choose_below(match, 2),
 			.outcome = "whatever",
-			.error = one_chance_in(match, 2) ? "no luck" : NULL,
+			.error = one_chance_in(match, 2) ? errors[one->message->seq % 3]
+											 : NULL,
 		};
+		settlements[i].group = postern__error_group(settlements[i].error);
 		codes[i] = model_settle(match->model, one->message, one->handler,
 				settlements[i].fence, match->stand.node, settlements[i].to,
-				settlements[i].delay_ms, settlements[i].failures);
+				settlements[i].delay_ms, settlements[i].failures,
+				settlements[i].error);
 	}
 	return count;
 }
@@ -602,6 +607,7 @@ static void compare_row(struct match *match, const struct postern_row *row,
 	CHECK_INT(row->failures, d->failures);
 	CHECK_INT(row->starts, d->starts);
 	CHECK_INT(row->crashes, d->crashes);
+	CHECK(row->group == postern__error_group(d->error));
 	CHECK_INT(row->next_at_ms, pending ? d->due_at_ms : 0);
 	CHECK_INT(row->finished_at_ms, d->finished_at_ms);
 }
@@ -768,6 +774,7 @@ const char *match_run(const struct match_choices *choices, size_t step_count,
 		bool last = is_last_step(&match, i, step_count);
 		if (i % COMPARE_EVERY == 0 || last) {
 			compare_rows(&match);
+			model_compare_groups(match.model, &match.stand, errors[0]);
 			compare_counters(&match);
 			/* The results of the previous steps are no longer needed. */
 			postern_memory_destroy(match.stand.memory);

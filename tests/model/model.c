@@ -38,6 +38,7 @@ static void make_ended(struct model *model, struct model_delivery *d,
 	d->node = 0;
 	d->group = 0;
 	d->solo = false;
+	d->error = state == POSTERN_STATE_POISONED ? d->error : NULL;
 	model->done[handler] += state == POSTERN_STATE_DONE;
 	model->discarded[handler] += state == POSTERN_STATE_DISCARDED;
 }
@@ -46,6 +47,7 @@ static void reopen_delivery(struct model *model, struct model_delivery *d) {
 	make_pending(model, d, 0);
 	d->failures = 0;
 	d->crashes = 0;
+	d->error = NULL;
 }
 
 static struct model_key *find_key(struct model *model,
@@ -169,7 +171,7 @@ void model_accept(struct model *model, struct model_accept *accept) {
 
 int model_settle(struct model *model, struct model_message *message,
 		int handler, uint64_t fence, uint64_t node, enum postern_settle_to to,
-		int64_t delay_ms, uint32_t failures) {
+		int64_t delay_ms, uint32_t failures, const char *error) {
 	struct model_delivery *d = &message->deliveries[handler];
 	if (d->state != POSTERN_STATE_LEASED || d->fence != fence ||
 			d->node != node) {
@@ -179,6 +181,9 @@ int model_settle(struct model *model, struct model_message *message,
 	d->failures = to == POSTERN_SETTLE_RETURNED ? d->failures : failures;
 	d->starts -= to == POSTERN_SETTLE_RETURNED;
 	d->attempts += to != POSTERN_SETTLE_RETURNED && to != POSTERN_SETTLE_DONE;
+	if (error && to != POSTERN_SETTLE_RETURNED) {
+		d->error = error;
+	}
 	switch (to) {
 	case POSTERN_SETTLE_PENDING: make_pending(model, d, delay_ms); break;
 	case POSTERN_SETTLE_RETURNED: make_pending(model, d, 0); break;
@@ -297,6 +302,7 @@ struct postern_recovered model_recover(struct model *model) {
 			continue;
 		}
 		d->attempts++;
+		d->error = "the process ended while this ran alone";
 		if (++d->crashes == MODEL_MAX_CRASHES) {
 			make_ended(model, d, handler, POSTERN_STATE_POISONED);
 			out.poisoned++;
@@ -317,6 +323,7 @@ uint64_t model_orphans(struct model *model) {
 		if (d->state == POSTERN_STATE_PENDING &&
 				!model->registered[model->owner[handler]]) {
 			d->attempts++;
+			d->error = "no handler is registered under its key";
 			make_ended(model, d, handler, POSTERN_STATE_POISONED);
 			count++;
 		}

@@ -34,6 +34,7 @@ struct model_delivery {
 	int64_t finished_at_ms;
 	uint64_t group; /* group of suspects; 0: none */
 	bool solo;
+	const char *error; /* the last one, whose group it has; NULL: none */
 };
 
 struct model_message {
@@ -99,7 +100,7 @@ void model_accept(struct model *model, struct model_accept *accept);
 /* Returns POSTERN_OK or POSTERN_E_STALE. */
 int model_settle(struct model *model, struct model_message *message,
 		int handler, uint64_t fence, uint64_t node, enum postern_settle_to to,
-		int64_t delay_ms, uint32_t failures);
+		int64_t delay_ms, uint32_t failures, const char *error);
 
 struct model_message *model_find(struct model *model, int64_t seq);
 /* Whether a delivery can be claimed as due. */
@@ -122,5 +123,11 @@ uint64_t model_unpark(struct model *model, int channel, int handler);
 /* Returns the code that postern_box_retry() documents. */
 int model_edit(struct model *model, enum postern_change_kind kind,
 		struct model_delivery *delivery, int handler);
+
+struct stand;
+/* groups.c: compares all groups together, and the filter by the group of one
+   error, oldest first. */
+void model_compare_groups(const struct model *model, struct stand *stand,
+		const char *text);
 
 #endif

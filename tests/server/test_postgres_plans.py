@@ -28,7 +28,7 @@ LARGE = "open|ledger|seen|message|attempt|duplicate"
 READERS = {"recover_1", "orphans_1"}
 
 WANTED = {"apply_1", "meet_1", "settle_1", "claim_1", "keep_attempts_1",
-          "take_units_1", "take_batch_1", "tell_duration_1"}
+          "keep_samples_1", "take_units_1", "take_batch_1", "tell_duration_1"}
 
 CONFIG = """\
 store: "{url}"
