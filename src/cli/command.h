@@ -74,6 +74,7 @@ int postern__command_process(struct postern__cli *cli);
 int postern__command_list(struct postern__cli *cli);
 int postern__command_show(struct postern__cli *cli);
 int postern__command_retry(struct postern__cli *cli);
+int postern__command_cancel(struct postern__cli *cli);
 int postern__command_discard(struct postern__cli *cli);
 int postern__command_pause(struct postern__cli *cli);
 int postern__command_resume(struct postern__cli *cli);

@@ -159,6 +159,17 @@ static const struct postern__flag discard_flags[] = {
 	FILTERS("pending, poisoned, parked"), BULK, END
 };
 
+static const struct postern__flag cancel_flags[] = {
+	IN, WORDS,
+	{ "handler", 0, false, "HANDLER", "only the run of this handler, by its key or a legacy key" },
+	{ "channel", 0, false, "CHANNEL", "only a message of this channel" },
+	{ "source", 0, false, "SOURCE", "only a message from this source" },
+	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" },
+	{ "seq", 0, false, "N", "the message with this number, instead of its id" },
+	{ "uncounted", 0, false, NULL, "count no failure; the next run waits its backoff nevertheless" },
+	END
+};
+
 static const struct postern__command commands[] = {
 	{
 		.name = "serve", .operands = "", .flags = serve_flags,
@@ -301,6 +312,20 @@ static const struct postern__command commands[] = {
 			"postern retry --state poisoned --handler mail --yes\n"
 			"postern retry --error 'connection refused' --oldest --limit 100 --yes",
 		.run = postern__command_retry,
+	},
+	{
+		.name = "cancel", .operands = "[ID]", .operand_max = 1, .flags = cancel_flags,
+		.help = "end runs in progress, on whatever node",
+		.about =
+			"With an ID (or '#N'), cancels the message's runs, or the one of --handler: a\n"
+			"program is killed, SQL is interrupted, a callback is asked to return. It counts as\n"
+			"a failure, and the last attempt poisons the delivery, unless --uncounted is given;\n"
+			"the delivery waits its backoff either way. Exit status 0: cancelled; 1: it has\n"
+			"ended already, or does not run.",
+		.examples =
+			"postern cancel 42 --handler report --reason 'hangs'\n"
+			"postern cancel 42 --uncounted",
+		.run = postern__command_cancel,
 	},
 	{
 		.name = "discard", .operands = "[ID...]", .operand_max = POSTERN_FILTER_ID_COUNT_MAX, .flags = discard_flags,
@@ -468,7 +493,6 @@ static const struct postern__command commands[] = {
 
 /* Planned commands: the error says so, instead of "no command". */
 static const char *const later[] = {
-	"cancel",
 	"config",
 	"explain",
 	"key",

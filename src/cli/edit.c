@@ -52,6 +52,10 @@ static const struct verb discard = { "discard", "discarded",
 static const struct postern_header json_header = { "Content-Type",
 	"application/json" };
 
+static const char *const cancel_states[] = { "leased", NULL };
+static const struct verb cancel = { "cancel", "cancelled", POSTERN__EDIT_NONE,
+	cancel_states };
+
 static bool is_selected(const struct verb *verb, const json_t *row) {
 	const char *state = postern__reply_text(row, "state");
 	for (const char *const *s = verb->states; state && *s; s++) {
@@ -89,6 +93,9 @@ static int edit_one(const struct postern__cli *cli,
 	struct postern__buf path;
 	char query[POSTERN__STORE_NAME_LEN_MAX + 16];
 	json_t *words = postern__words(cli);
+	if (words && postern__args_has(&cli->args, "uncounted")) {
+		(void)json_object_set_new(words, "uncounted", json_true());
+	}
 	char *body = words ? json_dumps(words, JSON_COMPACT) : NULL;
 	json_decref(words);
 	if (!body) {
@@ -114,9 +121,10 @@ static int edit_one(const struct postern__cli *cli,
 			.body = body,
 			.body_len = strlen(body),
 		};
-		/* A retried delivery may already be poisoned again. */
+		/* A retried delivery may already be poisoned again, and a cancelled
+		   one may run again. */
 		struct postern__reply answer;
-		r = postern__client_call_any(cli, client, &request, verb == &retry,
+		r = postern__client_call_any(cli, client, &request, verb != &discard,
 				&answer);
 		if (r == POSTERN__EXIT_OK && answer.status == 200) {
 			*out = answer.json;
@@ -482,4 +490,9 @@ int postern__command_retry(struct postern__cli *cli) {
 
 int postern__command_discard(struct postern__cli *cli) {
 	return edit(cli, &discard);
+}
+
+int postern__command_cancel(struct postern__cli *cli) {
+	return postern__find_named(cli) ? edit_message(cli, &cancel)
+									: postern__cli_usage(cli, "specify an ID");
 }

@@ -11,6 +11,7 @@
 #include "base/sized.h"
 #include "base/utf8.h"
 #include "core/box.h"
+#include "core/cancel.h"
 #include "core/maintenance.h"
 #include "core/run.h"
 #include "core/shown.h"
@@ -32,7 +33,7 @@ static void add_edited_message(struct postern_box *box,
 	}
 }
 
-static void report_edit(struct postern_box *box,
+void postern__edit_report(struct postern_box *box,
 		const struct postern_edit *edit) {
 	static const char *const actions[] = {
 		[POSTERN_CHANGE_RETRY] = "retry",
@@ -85,7 +86,7 @@ int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		(void)pthread_mutex_lock(&box->mutex);
 		postern__claim_hint_all(box);
 		(void)pthread_mutex_unlock(&box->mutex);
-		report_edit(box, edit);
+		postern__edit_report(box, edit);
 	}
 	return r;
 }
@@ -251,6 +252,11 @@ int postern_box_change(struct postern_box *box, struct postern_change *change,
 	case POSTERN_CHANGE_CLOSE:
 	case POSTERN_CHANGE_OPEN: r = change_channel(box, &edit, error); break;
 	case POSTERN_CHANGE_CANCEL:
+		r = postern__cancel(box, &edit, error);
+		if (!r && !edit.dry_run) {
+			postern__edit_report(box, &edit);
+		}
+		break;
 	default:
 		r = postern__fail(error, POSTERN_E_INVALID, "unknown change %d",
 				(int)full.kind);

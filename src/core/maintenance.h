@@ -60,6 +60,9 @@ int postern__filter_check(const struct postern_filter *filter,
 /* Make a change requested by an operator, unless the box is read-only. */
 int postern__edit(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error);
+/* Report the event of a change that was made. */
+void postern__edit_report(struct postern_box *box,
+		const struct postern_edit *edit);
 /* Hold a handler on all nodes for a while: a service that it calls has asked
    not to be called for so long ("retry after"). A durable pause with an end, by
    POSTERN_BY_POSTERN: it neither shortens nor replaces the pause of an

@@ -11,6 +11,8 @@
 #include "core/box.h"
 #include "core/run.h"
 
+#include <string.h>
+
 /* From a fast handler to an hour. */
 const int64_t postern__duration_bounds[POSTERN__BUCKET_COUNT] = { 1, 5, 10, 25,
 	50, 100, 250, 500, 1000, 2500, 5000, 10 * 1000, 30 * 1000, 60 * 1000,
@@ -73,6 +75,9 @@ void postern__meter_start(struct postern_run *run) {
 
 static enum postern__ended ended_of(const struct postern_run *run) {
 	const struct postern_settlement *settlement = &run->settlement;
+	if (strcmp(settlement->outcome, "cancelled") == 0) {
+		return POSTERN__ENDED_CANCELLED;
+	}
 	switch (settlement->to) {
 	case POSTERN_SETTLE_DONE: return POSTERN__ENDED_DONE;
 	case POSTERN_SETTLE_POISONED: return POSTERN__ENDED_POISON;

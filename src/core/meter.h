@@ -45,7 +45,8 @@ enum postern__ended {
 	POSTERN__ENDED_POISON, /* by its handler, or the last attempt failed */
 	POSTERN__ENDED_DISCARD,
 	POSTERN__ENDED_HOLD,
-	POSTERN__ENDED_FENCED, /* its settlement was refused as stale */
+	POSTERN__ENDED_CANCELLED, /* by an operator, also the last attempt */
+	POSTERN__ENDED_FENCED,    /* its settlement was refused as stale */
 	POSTERN__ENDED_COUNT
 };
 

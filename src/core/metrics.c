@@ -57,6 +57,7 @@ static const char *const ended_names[POSTERN__ENDED_COUNT] = {
 	[POSTERN__ENDED_POISON] = "poison",
 	[POSTERN__ENDED_DISCARD] = "discard",
 	[POSTERN__ENDED_HOLD] = "hold",
+	[POSTERN__ENDED_CANCELLED] = "cancelled",
 	[POSTERN__ENDED_FENCED] = "fenced",
 };
 

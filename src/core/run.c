@@ -16,6 +16,7 @@
 #include "core/accept.h"
 #include "core/box.h"
 #include "core/breaker.h"
+#include "core/cancel.h"
 #include "core/error_group.h"
 #include "core/rate.h"
 #include "core/reason.h"
@@ -61,6 +62,9 @@ uint64_t postern_run_epoch(const struct postern_run *run) {
 }
 
 int64_t postern_run_remaining_ms(const struct postern_run *run) {
+	if (run->cancel) {
+		return 0;
+	}
 	if (run->deadline_ms == POSTERN__NEVER) {
 		return -1;
 	}
@@ -269,6 +273,10 @@ void postern__run_requeue(struct postern_run *run) {
 	stop_running(run);
 	free_slot(run);
 	run->cancelled = false;
+	if (run->cancel) {
+		postern__run_settle_cancelled(run);
+		return;
+	}
 	if (postern__handler_in_place(run->handler) &&
 			!postern__breaker_is_open(run->handler->state)) {
 		enqueue(run, true);
@@ -296,6 +304,10 @@ void postern__run_abandon(struct postern_run *run) {
 	stop_running(run);
 	run->box->lost_slots++;
 	run->handler->state->lost++;
+	if (run->cancel) {
+		postern__run_settle_cancelled(run);
+		return;
+	}
 	struct postern_outcome outcome;
 	postern_outcome_set(&outcome, POSTERN_RETRY, 0,
 			"timed out, and the handler did not return before its lease "
@@ -352,7 +364,7 @@ static void settle_failure(struct postern_run *run, int64_t delay_ms,
 			last ? 0 : delay_ms, name, reason);
 }
 
-static int64_t backoff_ms(const struct postern_run *run) {
+int64_t postern__run_backoff_ms(const struct postern_run *run) {
 	const struct postern_random *random = &run->box->random;
 	return postern_policy_delay_ms(&run->handler->policy, run->failures + 1,
 			random->next(random->context));
@@ -364,7 +376,7 @@ static void settle_fault(struct postern_run *run, const char *name,
 		const char *reason) {
 	int64_t delay_ms = postern__breaker_fault(run, reason);
 	if (delay_ms < 0) {
-		settle_failure(run, backoff_ms(run), name, reason);
+		settle_failure(run, postern__run_backoff_ms(run), name, reason);
 		return;
 	}
 	run->on_hold = true;
@@ -412,7 +424,8 @@ void postern__run_settle(struct postern_run *run,
 	case POSTERN_RETRY:
 	default: break;
 	}
-	settle_failure(run, backoff_ms(run), name ? name : "retry", reason);
+	settle_failure(run, postern__run_backoff_ms(run), name ? name : "retry",
+			reason);
 }
 
 bool postern__run_timed_out(const struct postern_run *run,
@@ -455,7 +468,9 @@ void postern_run_finish(struct postern_run *run,
 	bool ours = run->state == POSTERN__RUN_RUNNING;
 	bool timed_out = ours && postern__run_timed_out(run, &final);
 	postern__run_detach(run);
-	if (ours) {
+	if (ours && run->cancel) {
+		postern__run_settle_cancelled(run);
+	} else if (ours) {
 		postern__run_settle(run, &final, timed_out ? "timeout" : NULL);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -472,7 +487,9 @@ void postern_run_return(struct postern_run *run) {
 	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
 	postern__run_detach(run);
-	if (ours) {
+	if (ours && run->cancel) {
+		postern__run_settle_cancelled(run);
+	} else if (ours) {
 		return_lease(run);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
@@ -489,6 +506,8 @@ void postern__run_settled(struct postern_run *run) {
 	release_suspect(run);
 	free(run->reason);
 	run->reason = NULL;
+	free(run->cancel_reason);
+	run->cancel_reason = NULL;
 	run->settlement.error = NULL;
 	if (!run->in_impl) {
 		postern__content_release(run->content);

@@ -52,6 +52,9 @@ struct postern_run {
 	bool retry_after;   /* settled with the delay that the handler asked for */
 	bool lag_counted;   /* see postern__meter_start() */
 	bool stopping;      /* cancelled because the runner stops */
+	atomic_bool cancel; /* by an operator: its outcome is ignored */
+	bool cancel_uncounted;
+	char *cancel_reason;                  /* NULL: none, or out of memory */
 	enum postern__breaker_change breaker; /* to be reported */
 	int64_t dequeued_ms; /* monotonic: when it left the queue */
 	int64_t started_ms;  /* monotonic: when the implementation was called */
@@ -111,6 +114,8 @@ void postern__run_settle(struct postern_run *run,
 void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		uint32_t failures, int64_t delay_ms, const char *outcome,
 		const char *reason);
+/* The delay before the next run, if this one has failed. */
+int64_t postern__run_backoff_ms(const struct postern_run *run);
 /* Whether the run is past its deadline; if so, the outcome is replaced by a
    retry, with the timeout as reason unless it already is a retry with one. */
 bool postern__run_timed_out(const struct postern_run *run,

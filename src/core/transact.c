@@ -12,6 +12,7 @@
 #include "core/accept.h"
 #include "core/box.h"
 #include "core/breaker.h"
+#include "core/cancel.h"
 #include "core/run.h"
 #include "core/tenure.h"
 #include "core/window.h"
@@ -56,9 +57,9 @@ static void call_handler_in_unit(void *context, void *transaction,
 	(void)pthread_mutex_lock(&box->mutex);
 	/* A batch that takes long, or is stopped, ends before this unit, whose
 	   lease is returned. */
-	run->postponed =
-			run->stopping || postern__box_now_ms(box) - run->dequeued_ms >
-									 box->options.command_timeout_ms / 2;
+	run->postponed = run->stopping || run->cancel ||
+					 postern__box_now_ms(box) - run->dequeued_ms >
+							 box->options.command_timeout_ms / 2;
 	if (run->postponed) {
 		(void)pthread_mutex_unlock(&box->mutex);
 		postern_outcome_set(outcome, POSTERN_SNOOZE, 0, NULL);
@@ -95,6 +96,10 @@ static void call_handler_in_unit(void *context, void *transaction,
 	(void)pthread_mutex_lock(&box->mutex);
 	run->in_unit = false;
 	run->timed_out = postern__run_timed_out(run, outcome);
+	if (run->cancel) {
+		/* Whatever it wrote is rolled back. */
+		postern_outcome_set(outcome, POSTERN_RETRY, 0, NULL);
+	}
 	run->deadline_ms = POSTERN__NEVER;
 	(void)pthread_mutex_unlock(&box->mutex);
 }
@@ -151,6 +156,11 @@ static void settle_unit(struct postern_run *run,
 		const struct postern_unit *unit) {
 	const struct postern_outcome *outcome = &unit->outcome;
 	struct postern_outcome failure;
+	if (run->cancel) {
+		postern__run_detach(run);
+		postern__run_settle_cancelled(run);
+		return;
+	}
 	bool interrupted_for_other =
 			unit->code == POSTERN_E_TIMEOUT && !run->timed_out;
 	bool stopped = run->stopping && !run->timed_out;

@@ -13,6 +13,10 @@
 #include "runner/runner.h"
 
 #include "base/point.h"
+#include "core/cancel.h"
+
+/* A run is cancelled within a second also without a notification. */
+#define CANCELS_INTERVAL_MS ((int64_t)1000)
 
 /* Recover, poison orphans, and make the claimer claim for all handlers. */
 static void poll_store(struct postern_runner *runner) {
@@ -44,6 +48,17 @@ static void recover_leases(struct postern_runner *runner) {
 	}
 	runner->recover_at_ms = postern__box_after_ms(runner->box,
 			postern__renewal_interval_ms(runner->box));
+}
+
+/* Cancel the runs for which an operator requested it through another node. */
+static void poll_cancels(struct postern_runner *runner) {
+	struct postern_error error = { 0 };
+	int r = postern__cancels_poll(runner->box, &error);
+	if (r) {
+		postern__runner_store_result(runner, r, &error);
+	}
+	runner->cancels_at_ms =
+			postern__box_after_ms(runner->box, CANCELS_INTERVAL_MS);
 }
 
 static void clean_next_batch(struct postern_runner *runner) {
@@ -112,6 +127,7 @@ void *postern__maintenance_loop(void *context) {
 	struct postern_runner *runner = context;
 	struct postern_box *box = runner->box;
 	runner->recover_at_ms = postern__needs_renewal(box) ? 0 : POSTERN__NEVER;
+	runner->cancels_at_ms = box->store->ops->read_cancels ? 0 : POSTERN__NEVER;
 	const struct {
 		int64_t *at;
 		void (*go)(struct postern_runner *runner);
@@ -119,6 +135,7 @@ void *postern__maintenance_loop(void *context) {
 		{ &runner->recover_at_ms, recover_leases },
 		{ &runner->poll_at_ms, poll_store },
 		{ &runner->clean_at_ms, clean_next_batch },
+		{ &runner->cancels_at_ms, poll_cancels },
 	};
 	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {

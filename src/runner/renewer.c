@@ -6,6 +6,7 @@
 
 #include "base/wait.h"
 #include "core/box.h"
+#include "core/cancel.h"
 #include "core/maintenance.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -40,16 +41,20 @@ static void *renew_loop(void *context) {
 	struct renewer *renewer = context;
 	struct postern_box *box = renewer->box;
 	int64_t third = box->options.node_lease_ms / 3;
-	(void)pthread_mutex_lock(&renewer->mutex);
 	/* postern__process() renews at its beginning. */
-	renewer_sleep(renewer, third > 0 ? third : AGAIN_MS);
+	int64_t next = postern__box_after_ms(box, third > 0 ? third : AGAIN_MS);
+	(void)pthread_mutex_lock(&renewer->mutex);
 	while (!renewer->stopping) {
-		int64_t next;
+		int64_t left = next - postern__box_now_ms(box);
+		renewer_sleep(renewer, left < AGAIN_MS ? left : AGAIN_MS);
 		(void)pthread_mutex_unlock(&renewer->mutex);
 		/* Errors are left to postern__process(), which renews too. */
-		int r = postern__renew(box, &next, NULL);
+		if (postern__box_now_ms(box) >= next &&
+				postern__renew(box, &next, NULL)) {
+			next = postern__box_after_ms(box, AGAIN_MS);
+		}
+		(void)postern__cancels_poll(box, NULL);
 		(void)pthread_mutex_lock(&renewer->mutex);
-		renewer_sleep(renewer, r ? AGAIN_MS : next - postern__box_now_ms(box));
 	}
 	(void)pthread_mutex_unlock(&renewer->mutex);
 	return NULL;

@@ -37,6 +37,7 @@ struct postern_runner {
 	pthread_cond_t renewer_wake;
 	/* Used by the maintenance thread alone. */
 	int64_t recover_at_ms;
+	int64_t cancels_at_ms;
 	int64_t poll_at_ms;
 	int64_t clean_at_ms;
 	struct postern__cleanup cleanup;

@@ -8,6 +8,8 @@
 
 #include "runner/runner.h"
 
+#include "core/cancel.h"
+
 /* Long: end_wait() ends the wait when the runner stops. */
 #define WAIT_MS ((int64_t)60 * 1000)
 
@@ -82,6 +84,8 @@ void *postern__wakeup_loop(void *context) {
 		failures = 0;
 		if (woken) {
 			postern__claimer_wake(runner);
+			/* If it fails, the maintenance thread repeats it. */
+			(void)postern__cancels_poll(box, NULL);
 			postern__sources_store_notified(runner);
 		}
 	}

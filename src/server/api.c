@@ -58,6 +58,7 @@ static const struct route {
 	{ "GET", "/v1/messages/{}/body", postern__route_body, 0 },
 	{ "POST", "/v1/deliveries/{}/{}/retry", postern__route_retry, 0 },
 	{ "POST", "/v1/deliveries/{}/{}/discard", postern__route_discard, 0 },
+	{ "POST", "/v1/deliveries/{}/{}/cancel", postern__route_cancel, 0 },
 	{ "POST", "/v1/deliveries/retry", postern__route_retry_all, 0 },
 	{ "POST", "/v1/deliveries/discard", postern__route_discard_all, 0 },
 	{ "POST", "/v1/handlers/{}/pause", postern__route_pause, 0 },

@@ -150,13 +150,17 @@ bool postern__call_change_member(struct postern__call *call, const char *name,
 			(strcmp(name, "for") == 0 || strcmp(name, "until") == 0)) {
 		return set_span(call, name, text, out);
 	}
+	if (out->cancels && strcmp(name, "uncounted") == 0 &&
+			json_is_boolean(value)) {
+		out->uncounted = json_is_true(value);
+		return true;
+	}
 	postern__call_refuse(call, 400, "unknown member '%s', or wrong type", name);
 	return false;
 }
 
-bool postern__call_change_body(struct postern__call *call, bool timed,
+static bool read_change_body(struct postern__call *call, bool timed,
 		struct postern__change_body *out) {
-	*out = (struct postern__change_body){ 0 };
 	if (call->request->body_len == 0) {
 		return true;
 	}
@@ -172,6 +176,18 @@ bool postern__call_change_body(struct postern__call *call, bool timed,
 		out->json = NULL;
 	}
 	return ok;
+}
+
+bool postern__call_change_body(struct postern__call *call, bool timed,
+		struct postern__change_body *out) {
+	*out = (struct postern__change_body){ 0 };
+	return read_change_body(call, timed, out);
+}
+
+bool postern__call_cancel_body(struct postern__call *call,
+		struct postern__change_body *out) {
+	*out = (struct postern__change_body){ .cancels = true };
+	return read_change_body(call, false, out);
 }
 
 /* What can be stopped, and the words for it in the response. */

@@ -27,7 +27,9 @@ static void edit_one_delivery(struct postern__call *call,
 		enum postern_change_kind kind, const char *status) {
 	int64_t seq;
 	struct postern__change_body words;
-	if (!postern__call_change_body(call, false, &words)) {
+	if (kind == POSTERN_CHANGE_CANCEL
+					? !postern__call_cancel_body(call, &words)
+					: !postern__call_change_body(call, false, &words)) {
 		return;
 	}
 	if (!postern__call_store_query(call) ||
@@ -43,6 +45,7 @@ static void edit_one_delivery(struct postern__call *call,
 		.kind = kind,
 		.seq = seq,
 		.handler = call->parts[1],
+		.uncounted = words.uncounted,
 		.reason = words.reason,
 		.by = words.by,
 	};
@@ -102,6 +105,10 @@ static bool set_ids(struct postern__call *call, const json_t *json,
 		postern__call_refuse(call, 503, "out of memory");
 	}
 	return ids;
+}
+
+void postern__route_cancel(struct postern__call *call) {
+	edit_one_delivery(call, POSTERN_CHANGE_CANCEL, "cancelled");
 }
 
 /* Members of a filter are strings; a number may be written as a number. */

@@ -49,6 +49,7 @@ postern__route postern__route_find;
 postern__route postern__route_show;
 postern__route postern__route_body;
 postern__route postern__route_retry;
+postern__route postern__route_cancel;
 postern__route postern__route_discard;
 postern__route postern__route_retry_all;
 postern__route postern__route_discard_all;
@@ -204,10 +205,15 @@ struct postern__change_body {
 	const char *reason;
 	const char *by;
 	int64_t for_ms; /* of a pause; 0: without an end */
+	bool cancels;   /* in: `uncounted` is allowed */
+	bool uncounted;
 };
 /* Read a body that may have only such members; `for` and `until` only if
    timed. False: refused. */
 bool postern__call_change_body(struct postern__call *call, bool timed,
+		struct postern__change_body *out);
+/* The same for a cancel. */
+bool postern__call_cancel_body(struct postern__call *call,
 		struct postern__change_body *out);
 /* The same for one member of a body that has others, too. */
 bool postern__call_change_member(struct postern__call *call, const char *name,

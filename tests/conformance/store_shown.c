@@ -162,6 +162,71 @@ static void what_waits_is_counted(void) {
 	stand_close(&stand);
 }
 
+static size_t cancel_count(struct stand *stand, uint64_t node,
+		struct postern_cancel_request **out) {
+	size_t count = 0;
+	CHECK_OK(stand->ops->read_cancels(stand->store, node, stand->memory, out,
+					 &count, &stand->error),
+			&stand->error);
+	return count;
+}
+
+static bool request(struct stand *stand,
+		const struct postern_cancel_request *request, bool withdraw) {
+	bool leased = false;
+	CHECK_OK(stand->ops->request_cancel(stand->store, request, withdraw,
+					 &leased, &stand->error),
+			&stand->error);
+	return leased;
+}
+
+static void a_request_is_of_one_lease(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	bool keeps = stand.ops->request_cancel;
+	CHECK(keeps != stand.ops->exclusive);
+	if (keeps) {
+		int64_t handler = stand.handlers[0];
+		struct postern_cancel_request *found;
+		int64_t seq = stand_accept(&stand, "1", handler);
+		struct postern_cancel_request wanted = { .seq = seq,
+			.handler = handler,
+			.reason = "why" };
+		CHECK(!request(&stand, &wanted, false)); /* pending */
+		CHECK_INT(stand_claim(&stand, handler, 1).count, 1);
+		CHECK(!request(&stand, &wanted, false)); /* another fence */
+		wanted.fence = 1;
+		CHECK(request(&stand, &wanted, false));
+		if (CHECK_INT(cancel_count(&stand, stand.node, &found), 1)) {
+			CHECK_INT(found[0].seq, seq);
+			CHECK_INT(found[0].handler, handler);
+			CHECK_INT(found[0].fence, 1);
+			CHECK(!found[0].uncounted);
+			CHECK_STR(found[0].reason, "why");
+		}
+		CHECK_INT(cancel_count(&stand, stand.node + 50, &found), 0);
+		/* The last request counts. */
+		wanted.uncounted = true;
+		CHECK(request(&stand, &wanted, false));
+		CHECK_INT(cancel_count(&stand, stand.node, &found), 1);
+		CHECK(found[0].uncounted);
+		/* The lease can still be settled. */
+		CHECK_OK(stand_settle_to(&stand, seq, handler, 1,
+						 POSTERN_SETTLE_RETURNED),
+				&stand.error);
+		CHECK_INT(cancel_count(&stand, stand.node, &found), 0);
+		CHECK_INT(stand_claim(&stand, handler, 1).count, 1);
+		CHECK_INT(cancel_count(&stand, stand.node, &found), 0);
+		CHECK(!request(&stand, &wanted, false));
+
+		wanted.fence = 2;
+		CHECK(request(&stand, &wanted, false));
+		CHECK(request(&stand, &wanted, true));
+		CHECK_INT(cancel_count(&stand, stand.node, &found), 0);
+	}
+	stand_close(&stand);
+}
+
 const struct tap_case shown_cases[] = {
 	{ "a leased row names its node, and no other row does", node_of_lease },
 	{ "a row has the handler id that it is stored under",
@@ -171,5 +236,7 @@ const struct tap_case shown_cases[] = {
 	{ "a node that has ended reports nothing", an_ended_node_reports_nothing },
 	{ "deliveries that are due later are counted, and the oldest open one",
 			what_waits_is_counted },
+	{ "a request to cancel a run is part of one lease",
+			a_request_is_of_one_lease },
 	{ 0 },
 };

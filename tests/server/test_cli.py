@@ -9,9 +9,9 @@ import subprocess
 
 from support import POSTERN, case, equal, main, on_terminal
 
-COMMANDS = """serve init check migrate send process list show retry discard
+COMMANDS = """serve init check migrate send process list show retry cancel discard
     pause resume cleanup stats bench version help""".split()
-LATER = """cancel explain key replay retry-plan top
+LATER = """explain key replay retry-plan top
     verify""".split()
 
 

@@ -81,8 +81,10 @@ POSTERN_EXPORT void postern_run_return(struct postern_run *run);
 #define POSTERN_HANDLER_OPS_VERSION 1
 
 enum postern_cancel {
-	POSTERN_CANCEL_TIMEOUT, /* the deadline has passed: finish as a retry */
-	POSTERN_CANCEL_STOP     /* the runner stops: postern_run_return() */
+	/* The deadline has passed, or an operator cancelled the run: finish as a
+	   retry. */
+	POSTERN_CANCEL_TIMEOUT,
+	POSTERN_CANCEL_STOP /* the runner stops: postern_run_return() */
 };
 
 /*

@@ -42,6 +42,7 @@
 #include <postern/inspect.h>
 #include <postern/message.h>
 #include <postern/sys/marker.h>
+#include <postern/sys/rate.h>
 #include <postern/sys/store_view.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -341,31 +342,6 @@ struct postern_unit {
 	struct postern_outcome outcome;
 };
 
-/* Starts of a handler per period, and the most of them at once. */
-struct postern_rate {
-	uint32_t count;
-	uint32_t burst;
-	int64_t period_ms;
-};
-
-#define POSTERN_RATE_SLOT_COUNT 22
-
-/* The starts that were granted in a slot, a twentieth of the period, and in
-   those before it. */
-struct postern_rate_slots {
-	int64_t slot; /* its number since 1970 */
-	uint32_t counts[POSTERN_RATE_SLOT_COUNT];
-};
-
-struct postern_reservation {
-	int64_t handler; /* a handler id */
-	struct postern_rate rate;
-	uint32_t wanted;
-	/* out */
-	uint32_t granted;
-	int64_t wait_ms; /* if none is granted: after how long one may be */
-};
-
 /*
  * Which leases are recovered. Without a lock, those of nodes that have ended,
  * have not renewed in time, or were never enrolled; a store that only one
@@ -464,8 +440,8 @@ struct postern_halt {
 
 /*
  * As struct postern_change, checked. PAUSE and RESUME change a handler, CLOSE
- * and OPEN a channel. CANCEL keeps a request to end the run of a leased
- * delivery under its present fence. RETRY and DISCARD change one delivery,
+ * and OPEN a channel. CANCEL does not reach a store, see
+ * request_cancel(). RETRY and DISCARD change one delivery,
  * named by seq and handler key ("" for a parked message), or all that match a
  * filter and whose state allows it, at most filter->limit.
  */
@@ -752,6 +728,21 @@ struct postern_store_ops {
 			const struct postern_filter *filter, struct postern_memory *memory,
 			struct postern_group **out, size_t *count_out,
 			struct postern_error *error);
+
+	/*
+	 * Keep a request to end the run of a delivery that is leased under this
+	 * fence, and notify the nodes; or withdraw it. A request is part of its
+	 * lease: it is not read any more when that has ended. *leased_out: whether
+	 * there is such a lease; if not, nothing is kept. This and read_cancels are
+	 * NULL in stores that only one process has open: it has the runs.
+	 */
+	int (*request_cancel)(struct postern_store *store,
+			const struct postern_cancel_request *request, bool withdraw,
+			bool *leased_out, struct postern_error *error);
+	/* Read the requests to end runs that this node leases. */
+	int (*read_cancels)(struct postern_store *store, uint64_t node,
+			struct postern_memory *memory, struct postern_cancel_request **out,
+			size_t *count_out, struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */

@@ -46,6 +46,15 @@ struct postern_run_report {
 /* Most runs that a node reports. */
 #define POSTERN_REPORTED_RUNS_MAX 1000
 
+/* A request of an operator to end a run. */
+struct postern_cancel_request {
+	int64_t seq;
+	int64_t handler; /* the id the delivery is stored under */
+	uint64_t fence;
+	bool uncounted;     /* the run counts as no failure */
+	const char *reason; /* NULL: none */
+};
+
 /* A node, and what it runs. */
 struct postern_node_report {
 	uint64_t node;

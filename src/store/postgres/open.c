@@ -226,6 +226,8 @@ static const struct postern_store_ops pg_ops = {
 	.reserve = postern__pg_reserve,
 	.report_runs = postern__pg_report_runs,
 	.read_runs = postern__pg_read_runs,
+	.request_cancel = postern__pg_request_cancel,
+	.read_cancels = postern__pg_read_cancels,
 };
 
 static void pg_end_look(void *connection) {

@@ -125,6 +125,17 @@ CREATE TABLE @node_run (
 	started bigint[] NOT NULL,
 	lease bigint[] NOT NULL
 );
+-- Requests to end the run of a delivery that is leased under this fence. One
+-- whose lease has ended has no effect, and is removed by whoever reads. A table
+-- of its own: a settlement must find the row of its lease unchanged.
+CREATE TABLE @cancel (
+	seq bigint NOT NULL,
+	handler integer NOT NULL,
+	fence bigint NOT NULL,
+	uncounted boolean NOT NULL,
+	reason text,
+	PRIMARY KEY (seq, handler)
+);
 -- Nodes that ended or expired and whose leases are not all recovered yet.
 CREATE TABLE @gone (
 	node bigint PRIMARY KEY

@@ -55,3 +55,12 @@ CREATE TABLE @sample (
 	text text NOT NULL,
 	PRIMARY KEY (error_group, handler)
 );
+
+CREATE TABLE @cancel (
+	seq bigint NOT NULL,
+	handler integer NOT NULL,
+	fence bigint NOT NULL,
+	uncounted boolean NOT NULL,
+	reason text,
+	PRIMARY KEY (seq, handler)
+);
