@@ -454,6 +454,8 @@ def check_attempts(view, delivery, runs):
     failed = {e["fence"] for e in rans if e["outcome"] == "retry"}
     if options.get("transactional"):
         failed |= {e["fence"] for e in runs}  # any may fail in its commit
+    holds = sorted(e["fence"] for e in rans if e["outcome"] == "hold")
+    charged = set(holds[1:])  # from the second on a fault may be the message's
     kept = {e["fence"] for e in view.settled.get(delivery, []) if e["to"] == "pending"}
     for event in runs:
         attempt = event.get("attempt")
@@ -464,8 +466,9 @@ def check_attempts(view, delivery, runs):
         if most and attempt > most:
             yield f"{what}, of at most {most}"
         before = {fence for fence in failed if fence < event["fence"]}
-        if attempt > 1 + len(before) and not options.get("timeouts"):
-            yield f"{what}, but only {len(before)} runs before it had failed"
+        most_before = {fence for fence in failed | charged if fence < event["fence"]}
+        if attempt > 1 + len(most_before) and not options.get("timeouts"):
+            yield f"{what}, but only {len(most_before)} runs before it had failed"
         if options.get("transactional") or reopened:
             continue
         if attempt < 1 + len(before & kept):
