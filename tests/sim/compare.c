@@ -111,13 +111,14 @@ static void check_row(struct sim_oracle *oracle, enum sim_cause cause,
 	}
 	if (!same && cause == SIM_CAUSE_RECOVER) {
 		delivery->lost++;
+		delivery->suspect = true;
 		oracle->sim->counts.recoveries++;
-	}
-	if (!same || cause == SIM_CAUSE_RETRY) {
-		delivery->due_ms = 0;
 	}
 	if (!same) {
 		delivery->ended_ms = fake_clock_now(&oracle->sim->clock);
+		delivery->due_ms = delivery->ended_ms;
+	} else if (cause == SIM_CAUSE_RETRY) {
+		delivery->due_ms = 0; /* it may have been retried */
 	}
 	delivery->exists = true;
 	delivery->state = row->state;
@@ -219,9 +220,7 @@ void sim_oracle_compare(struct sim_oracle *oracle, enum sim_cause cause) {
 	postern_memory_destroy(memory);
 }
 
-/* Whether the generation in place at a node has the handler of this
-   delivery. */
-static bool has_handler(const struct sim_oracle *oracle,
+bool sim_oracle_has_handler(const struct sim_oracle *oracle,
 		const struct sim_node *node, unsigned stored) {
 	const struct sim_stored *of = &oracle->stored[stored];
 	return sim_stored_of(oracle, of->handler, node->generation) == of->owner;
@@ -236,7 +235,7 @@ size_t sim_oracle_count_open(const struct sim_oracle *oracle,
 			const struct sim_delivery *delivery =
 					&oracle->records[i].deliveries[j];
 			bool open = delivery->exists && is_open(delivery->state) &&
-						(!node || has_handler(oracle, node, j));
+						(!node || sim_oracle_has_handler(oracle, node, j));
 			count += open;
 			*forgotten += open && delivery->state == POSTERN_STATE_LEASED &&
 						  delivery->reply_lost;
@@ -263,7 +262,8 @@ void sim_oracle_node_stopped(struct sim_oracle *oracle, uint64_t node) {
 void sim_oracle_orphaned(struct sim_oracle *oracle, const struct sim_node *node,
 		const char *key) {
 	unsigned stored = sim_stored_resolve(oracle, key);
-	if (stored == SIM_STORED_MAX || has_handler(oracle, node, stored)) {
+	if (stored == SIM_STORED_MAX ||
+			sim_oracle_has_handler(oracle, node, stored)) {
 		sim_oracle_broken(oracle, "false-orphan", "handler '%s'", key);
 	}
 }
@@ -300,7 +300,7 @@ void sim_oracle_check_survivor(struct sim_oracle *oracle,
 			bool forgotten = delivery->state == POSTERN_STATE_LEASED &&
 							 delivery->reply_lost;
 			if (delivery->exists && is_open(delivery->state) && !forgotten &&
-					has_handler(oracle, node, j)) {
+					sim_oracle_has_handler(oracle, node, j)) {
 				sim_oracle_broken(oracle, "not-claimed",
 						"message %lld of '%s' is %s, though node %u has the "
 						"handler",

@@ -59,7 +59,8 @@ static struct script draw_script(const struct sim_node *node, unsigned handler,
 	} else if (pace < 10) {
 		script.takes_ms = 2 * SIM_LEASE_MS;
 	}
-	script.holds = pace >= 10 && pace < 20 && !sim->quiet;
+	script.holds =
+			pace >= 10 && pace < (sim->plan->calms ? 30 : 20) && !sim->quiet;
 	return script;
 }
 
@@ -86,6 +87,8 @@ static void run_end(struct sim_node *node, unsigned stored,
 	postern_outcome_set(outcome, script->kind, script->delay_ms, NULL);
 	sim_history_ran(node, delivery, stored, script->kind);
 	sim_oracle_ran(&node->sim->oracle, stored, delivery->seq, delivery->fence,
+			script->kind);
+	sim_oracle_note_trouble(&node->sim->oracle, node, stored, delivery,
 			script->kind);
 }
 
@@ -164,8 +167,9 @@ static void sim_handler_start(struct postern_handler *handler,
 				node->held_count < SIM_HELD_MAX) {
 			run_begin(self->role, stored_of(node, run),
 					postern_run_message(run), delivery);
-			node->held[node->held_count++] =
-					(struct sim_held){ run, self->role };
+			node->held[node->held_count++] = (struct sim_held){ run, self->role,
+				sim_oracle_suspect_until_ms(&node->sim->oracle,
+						stored_of(node, run), delivery->seq) };
 			return;
 		}
 		run_inline(self->role, stored_of(node, run), postern_run_message(run),

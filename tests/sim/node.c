@@ -10,6 +10,7 @@
 #include "core/run.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void sim_node_init(struct sim *sim, struct sim_node *node, unsigned index) {
 	node->sim = sim;
@@ -171,6 +172,7 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 	node->generation = generation;
 	node->dead = false;
 	node->sent_count = 0;
+	memset(node->trouble, 0, sizeof(node->trouble));
 	sim_history_node(node, "start");
 	int r = box_set_up(node, &error);
 	if (r) {
@@ -188,6 +190,10 @@ void sim_node_start(struct sim_node *node, unsigned generation, bool leasing) {
 	/* As with a runner: messages are leased when they are accepted. */
 	(void)pthread_mutex_lock(&node->box->mutex);
 	node->box->leasing = leasing;
+	if (leasing && node->sim->plan->calms) {
+		node->box->workers = SIM_WORKERS;
+		node->box->workers_max = SIM_WORKERS_MAX;
+	}
 	(void)pthread_mutex_unlock(&node->box->mutex);
 }
 
@@ -252,6 +258,7 @@ static void close_box(struct sim_node *node) {
 	while (node->held_count > 0) {
 		sim_node_finish(node, 0);
 	}
+	node->box->workers = 0;
 	postern_box_destroy(node->box);
 	node->box = NULL;
 	while (node->generations) {

@@ -459,7 +459,7 @@ static void record_routes(struct sim_oracle *oracle,
 	}
 }
 
-static int64_t timeout_of(const struct sim_oracle *oracle, unsigned handler,
+int64_t sim_oracle_timeout(const struct sim_oracle *oracle, unsigned handler,
 		unsigned generation) {
 	bool transactional = sim_handlers[handler].transactional &&
 						 oracle->sim->plan->store != SIM_MEMORY;
@@ -489,7 +489,7 @@ static bool may_be_charged(const struct sim_oracle *oracle, unsigned handler,
 static bool may_have_failed(const struct sim_oracle *oracle, unsigned handler,
 		const struct sim_delivery *delivery) {
 	bool late = monotonic_ms(oracle) - delivery->granted_at_ms >=
-				timeout_of(oracle, handler, delivery->run_generation);
+				sim_oracle_timeout(oracle, handler, delivery->run_generation);
 	return late || may_be_charged(oracle, handler, delivery) ||
 		   (delivery->run_ended &&
 				   (delivery->run_outcome == POSTERN_RETRY ||
@@ -510,8 +510,8 @@ static bool is_explained(const struct sim_oracle *oracle, unsigned handler,
 	switch (to) {
 	case POSTERN_SETTLE_DONE:
 		return ended && delivery->run_outcome == POSTERN_DONE &&
-			   delivery->run_took_ms <
-					   timeout_of(oracle, handler, delivery->run_generation);
+			   delivery->run_took_ms < sim_oracle_timeout(oracle, handler,
+											   delivery->run_generation);
 	case POSTERN_SETTLE_DISCARDED:
 		return ended && delivery->run_outcome == POSTERN_DISCARD;
 	case POSTERN_SETTLE_POISONED:
@@ -568,6 +568,7 @@ static void record_settlement(struct sim_oracle *oracle, uint64_t node,
 				(int)delivery->run_outcome);
 	}
 	delivery->state = sim_settled_state(settlement->to);
+	delivery->suspect = false;
 	size_t slot = settlement->fence % SIM_SETTLED_KEPT;
 	delivery->settled[slot].fence = settlement->fence;
 	delivery->settled[slot].to = settlement->to;
@@ -706,6 +707,7 @@ void sim_oracle_run(struct sim_oracle *oracle, const struct sim_role *role,
 		unsigned stored, const struct postern_delivery *run,
 		const struct postern_message *message) {
 	check_generation(oracle, role, run);
+	sim_oracle_check_share(oracle, role);
 	struct sim_delivery *delivery =
 			find_delivery(oracle, run->seq, oracle->stored[stored].id);
 	if (!delivery) {

@@ -37,7 +37,7 @@ struct sim_delivery {
 	/* The node does not know about its lease: the reply of the store was
 	   lost. */
 	bool reply_lost;
-	int64_t due_ms;   /* pending: due time by the store's clock */
+	int64_t due_ms;   /* pending: due time by the store's clock; 0: unknown */
 	int64_t ended_ms; /* by the store's clock */
 	/* The last run under the fence. */
 	uint64_t run_fence;
@@ -59,7 +59,11 @@ struct sim_delivery {
 		bool reported; /* by an event of the node */
 	} settled[SIM_SETTLED_KEPT];
 	unsigned effects; /* rows that its handler wrote */
-	bool found;       /* in the current comparison */
+	bool suspect;     /* a lease was recovered, and none has ended since */
+	/* How often it was found waiting under this fence in a calm time. */
+	unsigned waited;
+	uint64_t waited_fence;
+	bool found; /* in the current comparison */
 };
 
 struct sim_record {
@@ -243,6 +247,29 @@ void sim_oracle_node_stopped(struct sim_oracle *oracle, uint64_t node);
 /* The only node left has had the time to run every delivery that it can. */
 void sim_oracle_check_survivor(struct sim_oracle *oracle,
 		const struct sim_node *node);
+/* Whether the generation in place at a node has the handler of this
+   delivery. */
+bool sim_oracle_has_handler(const struct sim_oracle *oracle,
+		const struct sim_node *node, unsigned stored);
+/* How long a run may take in a generation. */
+int64_t sim_oracle_timeout(const struct sim_oracle *oracle, unsigned handler,
+		unsigned generation);
+/* waiting.c */
+/* A run is about to start: check that the handler's share is free. */
+void sim_oracle_check_share(struct sim_oracle *oracle,
+		const struct sim_role *role);
+/* A run has ended: note whether its handler may be held on the node. */
+void sim_oracle_note_trouble(struct sim_oracle *oracle, struct sim_node *node,
+		unsigned stored, const struct postern_delivery *run,
+		enum postern_outcome_kind kind);
+/* Until when a delivery that starts now keeps others waiting; 0: it does not.
+ */
+int64_t sim_oracle_suspect_until_ms(struct sim_oracle *oracle, unsigned stored,
+		int64_t seq);
+/* A calm time of a node begins; a poll of it has ended, and everything that
+   could start then has started. */
+void sim_oracle_calm_begin(struct sim_oracle *oracle);
+void sim_oracle_calm(struct sim_oracle *oracle, const struct sim_node *node);
 /* NULL: none. */
 struct sim_node_lease *sim_oracle_node_lease(struct sim_oracle *oracle,
 		uint64_t node);

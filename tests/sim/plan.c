@@ -42,6 +42,7 @@ static const struct {
 	[SIM_JUMP] = { "jump", 1 },
 	[SIM_CLEANUP] = { "cleanup", 2 },
 	[SIM_REPLACE] = { "replace", 0 }, /* see draw_replacements() */
+	[SIM_CALM] = { "calm", 0 },       /* see draw_calms() */
 };
 
 const char *sim_store_name(enum sim_store store) {
@@ -138,6 +139,19 @@ static void draw_replacements(struct sim_plan *plan) {
 	}
 }
 
+/* The same for calm times, in which no fault is injected. */
+static void draw_calms(struct sim_plan *plan) {
+	struct dice dice = { sim_hash(plan->seed, 5, 0, 0) };
+	size_t percent = 2 + dice_below(&dice, 10);
+	for (size_t i = 0; i < plan->op_count; i++) {
+		struct sim_op *op = &plan->ops[i];
+		if (op->kind != SIM_START && dice_below(&dice, 100) < percent) {
+			op->kind = SIM_CALM;
+			op->fault = SIM_FAULT_NONE;
+		}
+	}
+}
+
 void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 	struct dice dice = { seed };
 	*plan = (struct sim_plan){
@@ -151,6 +165,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 		/* One seed in three has neither. */
 		.replaces = seed % 3 == 0,
 		.holds = seed % 3 != 1,
+		.calms = seed % 2 == 0,
 		.op_count = 20 + dice_below(&dice, SIM_OP_MAX - 20),
 	};
 	if (store == SIM_SQLITE && plan->nodes == 1 && dice_below(&dice, 2) == 0) {
@@ -189,5 +204,8 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed, enum sim_store store) {
 	plan->survivor = (unsigned)dice_below(&dice, plan->nodes + 1);
 	if (plan->replaces) {
 		draw_replacements(plan);
+	}
+	if (plan->calms) {
+		draw_calms(plan);
 	}
 }

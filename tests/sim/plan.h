@@ -45,6 +45,7 @@ enum sim_kind {
 	SIM_JUMP, /* a clock is set */
 	SIM_CLEANUP,
 	SIM_REPLACE, /* of the generation; also while the node is paused */
+	SIM_CALM,    /* what a runner's threads do in a few undisturbed seconds */
 	SIM_KIND_COUNT
 };
 
@@ -82,6 +83,7 @@ struct sim_plan {
 	bool ignore_conflicts;
 	bool replaces; /* running nodes replace their generation */
 	bool holds;    /* handlers may return POSTERN_HOLD */
+	bool calms;    /* nodes have a limited number of workers, and calm times */
 	/* At the end, this node, counted from 1, runs alone and must run every
 	   delivery whose handler it has; 0: none. */
 	unsigned survivor;

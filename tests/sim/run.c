@@ -174,6 +174,8 @@ void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts) {
 	sum->refused += counts->refused;
 	sum->replaced += counts->replaced;
 	sum->replaced_busy += counts->replaced_busy;
+	sum->calms += counts->calms;
+	sum->calm_starts += counts->calm_starts;
 }
 
 /* Stop all nodes and write the dump. */

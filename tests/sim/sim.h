@@ -30,6 +30,9 @@
 /* Messages that a node was sent and has not answered. */
 #define SIM_SENT_MAX 256
 #define SIM_URL_MAX 400
+/* The workers of a node, if the plan has calm times. */
+#define SIM_WORKERS 2
+#define SIM_WORKERS_MAX 6
 
 struct sim;
 struct sim_parcel;
@@ -59,6 +62,8 @@ struct sim_generation {
 struct sim_held {
 	struct postern_run *run;
 	const struct sim_role *role;
+	/* A suspect keeps others waiting until this time at most; 0: it is none. */
+	int64_t suspect_until_ms;
 };
 
 /* A message without a receipt, and the generation that routes it. */
@@ -66,6 +71,12 @@ struct sim_sent {
 	unsigned number;
 	unsigned variant;
 	unsigned generation;
+};
+
+/* What may hold a handler on a node: its runs since the last success. */
+struct sim_trouble {
+	bool faulted;      /* one ended as POSTERN_HOLD */
+	unsigned failures; /* so many failed */
 };
 
 struct sim_node {
@@ -80,6 +91,7 @@ struct sim_node {
 	bool dead;                          /* killed: what it does has no effect */
 	struct sim_held held[SIM_HELD_MAX];
 	size_t held_count;
+	struct sim_trouble trouble[SIM_HANDLER_COUNT];
 	struct sim_sent sent[SIM_SENT_MAX];
 	size_t sent_count;
 
@@ -109,6 +121,8 @@ struct sim_counts {
 	uint64_t refused;       /* messages for closed channels */
 	uint64_t replaced;      /* generations, and */
 	uint64_t replaced_busy; /* those during another operation of the node */
+	uint64_t calms;         /* calm times, and */
+	uint64_t calm_starts;   /* runs that started in one */
 };
 
 void sim_counts_add(struct sim_counts *sum, const struct sim_counts *counts);

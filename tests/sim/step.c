@@ -15,6 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A calm time: so many polls, a second apart. */
+#define CALM_ROUNDS 8
+/* Far more than a backlog takes. */
+#define CALM_TURNS_MAX 1000
+
 struct async_send {
 	struct sim_node *node;
 	struct sim_parcel parcel;
@@ -154,6 +159,54 @@ static void step_pump(struct sim_node *node, const struct sim_op *op) {
 	}
 	(void)postern_box_run(box, SIZE_MAX, NULL, NULL);
 	(void)postern_box_commit(box, NULL, NULL);
+}
+
+/* Claim, run and commit until nothing is ready, as idle threads do. */
+static void run_until_idle(struct postern_box *box) {
+	for (unsigned i = 0; i < CALM_TURNS_MAX; i++) {
+		size_t claimed;
+		size_t ran = 0;
+		(void)pthread_mutex_lock(&box->mutex);
+		bool ready = postern__claim_at_ms(box) <= postern__box_now_ms(box);
+		(void)pthread_mutex_unlock(&box->mutex);
+		if (ready) {
+			(void)postern__claim(box, box->options.batch_size, false, &claimed,
+					NULL);
+		}
+		(void)postern_box_run(box, SIZE_MAX, &ran, NULL);
+		(void)postern_box_commit(box, NULL, NULL);
+		if (!ready && ran == 0) {
+			return;
+		}
+	}
+}
+
+static void step_calm(struct sim_node *node, const struct sim_op *op) {
+	struct postern_box *box = node->box;
+	(void)op;
+	if (!box->leasing) {
+		return; /* a process without a runner */
+	}
+	uint64_t before = node->sim->counts.runs;
+	node->sim->counts.calms++;
+	sim_oracle_calm_begin(&node->sim->oracle);
+	for (unsigned i = 0; i < CALM_ROUNDS; i++) {
+		int64_t next;
+		(void)postern_box_sweep(box, NULL, NULL);
+		(void)postern__renew(box, &next, NULL);
+		(void)postern__pauses_refresh(box, NULL);
+		(void)pthread_mutex_lock(&box->mutex);
+		postern__claim_hint_all(box);
+		(void)pthread_mutex_unlock(&box->mutex);
+		int64_t begun = postern__box_now_ms(box);
+		run_until_idle(box);
+		/* A slow run on this one thread may outlast the node's lease. */
+		if (postern__box_now_ms(box) - begun < SIM_NODE_LEASE_MS / 3) {
+			sim_oracle_calm(&node->sim->oracle, node);
+		}
+		sim_advance(node->sim, 1000);
+	}
+	node->sim->counts.calm_starts += node->sim->counts.runs - before;
 }
 
 static void step_process(struct sim_node *node, const struct sim_op *op) {
@@ -304,6 +357,7 @@ static void (*const steps[SIM_KIND_COUNT])(struct sim_node *,
 	[SIM_STOP] = step_stop,
 	[SIM_CLEANUP] = step_cleanup,
 	[SIM_REPLACE] = step_replace,
+	[SIM_CALM] = step_calm,
 	[SIM_CRASH] = step_crash,
 };
 

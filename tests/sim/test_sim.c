@@ -69,7 +69,8 @@ static void print_counts(const char *store, uint64_t seeds,
 				 "%llu runs, %llu store errors, %llu crashes, %llu pauses, "
 				 "%llu leases lost, %llu results refused, %llu aliases made, "
 				 "%llu messages for closed channels, "
-				 "%llu generations replaced, %llu of them by a busy node\n",
+				 "%llu generations replaced, %llu of them by a busy node, "
+				 "%llu starts in %llu calm times\n",
 			store, (unsigned long long)seeds, (unsigned long long)sum->ops,
 			(unsigned long long)sum->messages, (unsigned long long)sum->runs,
 			(unsigned long long)sum->errors, (unsigned long long)sum->crashes,
@@ -77,7 +78,9 @@ static void print_counts(const char *store, uint64_t seeds,
 			(unsigned long long)sum->recoveries,
 			(unsigned long long)sum->fenced, (unsigned long long)sum->aliases,
 			(unsigned long long)sum->refused, (unsigned long long)sum->replaced,
-			(unsigned long long)sum->replaced_busy);
+			(unsigned long long)sum->replaced_busy,
+			(unsigned long long)sum->calm_starts,
+			(unsigned long long)sum->calms);
 }
 
 /* The seed of the current run, printed if the process dies. */
@@ -248,7 +251,8 @@ static void find_stale_lock(void) {
 }
 
 static void find_pause_cached(void) {
-	find_mutant("pause-cached", "not-claimed", SIM_MEMORY, 10);
+	/* In a calm time, or at the end. */
+	find_mutant("pause-cached", NULL, SIM_MEMORY, 10);
 }
 
 static void find_stale_settle(void) {
