@@ -75,7 +75,8 @@ struct postern_guard_options {
 
 /*
  * Open a guard on a store: "memory:", "sqlite:FILE", "postgres://…", as for
- * postern_box_open(), whose errors it has.
+ * postern_box_open(), whose errors it has; or on a store that keeps markers
+ * only and is registered, as "redis://…" by postern/redis.h.
  *
  * options  may be NULL.
  * out      yours; end it with postern_guard_destroy().
@@ -89,6 +90,17 @@ POSTERN_EXPORT int postern_guard_create(struct postern_box *box,
 		struct postern_error *error);
 /* No function may be running. NULL is fine. */
 POSTERN_EXPORT void postern_guard_destroy(struct postern_guard *guard);
+
+/*
+ * Which settings of a store's server can lose a marker that is done, and how
+ * much of it. A store that is opened with less than it promises fails to open,
+ * so this asks only stores that keep markers alone.
+ *
+ * warning_out  one line, truncated to size bytes; "" if nothing was found. 512
+ *              bytes are enough.
+ */
+POSTERN_EXPORT int postern_guard_check(struct postern_guard *guard,
+		char *warning_out, size_t size, struct postern_error *error);
 
 /* What is guarded. Zero the struct, set `size`, handler and key. */
 struct postern_guarded {

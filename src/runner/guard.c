@@ -17,9 +17,11 @@
 #include "base/sized.h"
 #include "base/wait.h"
 #include "core/box.h"
+#include "store/marker_kind.h"
 
 #include <postern/sys/clock.h>
 #include <postern/sys/random.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -302,7 +304,9 @@ static int end_lease(struct call *call, struct postern_error *error) {
 static int run_leased(struct call *call, struct postern_error *error) {
 	struct postern_guard *guard = call->guard;
 	struct postern_mark_request request;
-	int r = look(call, &request, error);
+	/* A duplicate is read without a write. Where only markers are kept, a
+	   lease that is refused writes nothing either. */
+	int r = guard->store ? look(call, &request, error) : POSTERN_OK;
 	if (!r) {
 		r = begin_lease(call, error);
 	}
@@ -410,20 +414,34 @@ static int take_options(struct postern_guard *guard,
 	return POSTERN_OK;
 }
 
-/* Takes the store; `owns`: also destroys it. */
-static int create_guard(struct postern_store *store, bool owns,
+/* What a guard works on. */
+struct base {
+	struct postern_store *store; /* NULL: it keeps markers only */
+	struct postern_markers *markers;
+	const struct postern_marker_kind *kind;
+	bool owned;
+};
+
+static void destroy_base(const struct base *base) {
+	if (base->owned && base->store) {
+		postern_store_destroy(base->store);
+	} else if (base->owned && base->markers) {
+		base->markers->ops->destroy(base->markers);
+	}
+}
+
+static int create_guard(const struct base *base,
 		const struct postern_guard_options *options, struct postern_guard **out,
 		struct postern_error *error) {
 	struct postern_guard *guard = calloc(1, sizeof(*guard));
 	if (!guard) {
-		if (owns) {
-			postern_store_destroy(store);
-		}
+		destroy_base(base);
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	guard->store = store;
-	guard->owns_store = owns;
-	guard->markers = store->markers;
+	guard->store = base->store;
+	guard->owns_store = base->owned;
+	guard->markers = base->markers;
+	guard->kind = base->kind;
 	/* These cannot fail on Linux. */
 	(void)pthread_mutex_init(&guard->mutex, NULL);
 	(void)postern__wait_init(&guard->wake);
@@ -434,7 +452,7 @@ static int create_guard(struct postern_store *store, bool owns,
 	int r = take_options(guard, options, error);
 	if (!r && !guard->markers) {
 		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"a %s store keeps no markers", store->ops->name);
+				"a %s store keeps no markers", guard->store->ops->name);
 	}
 	if (r) {
 		postern_guard_destroy(guard);
@@ -476,9 +494,14 @@ int postern_guard_open(const char *url,
 		.clock = options.clock,
 		.random = options.random,
 	};
-	struct postern_store *store;
-	r = postern_store_open(url, &store_options, &store, error);
-	return r ? r : create_guard(store, true, &options, out, error);
+	struct base base = { .owned = true, .kind = postern__marker_kind_of(url) };
+	if (base.kind) {
+		r = postern__markers_open(url, &store_options, &base.markers, error);
+	} else {
+		r = postern_store_open(url, &store_options, &base.store, error);
+		base.markers = r ? NULL : base.store->markers;
+	}
+	return r ? r : create_guard(&base, &options, out, error);
 }
 
 int postern_guard_create(struct postern_box *box,
@@ -486,7 +509,11 @@ int postern_guard_create(struct postern_box *box,
 		struct postern_error *error) {
 	struct postern_guard_options options;
 	int r = copy_options(&options, given, error);
-	return r ? r : create_guard(box->store, false, &options, out, error);
+	const struct base base = {
+		.store = box->store,
+		.markers = box->store->markers,
+	};
+	return r ? r : create_guard(&base, &options, out, error);
 }
 
 void postern_guard_destroy(struct postern_guard *guard) {
@@ -494,10 +521,43 @@ void postern_guard_destroy(struct postern_guard *guard) {
 		return;
 	}
 	postern__guard_watch_stop(guard);
-	if (guard->owns_store) {
-		postern_store_destroy(guard->store);
-	}
+	const struct base base = {
+		.store = guard->store,
+		.markers = guard->markers,
+		.owned = guard->owns_store,
+	};
+	destroy_base(&base);
 	(void)pthread_mutex_destroy(&guard->mutex);
 	(void)pthread_cond_destroy(&guard->wake);
 	free(guard);
+}
+
+struct warning {
+	char *text;
+	size_t size;
+	size_t len;
+};
+
+static void add_warning(void *context, int code, const char *text) {
+	struct warning *warning = context;
+	(void)code;
+	int len =
+			snprintf(warning->text + warning->len, warning->size - warning->len,
+					"%s%s", warning->len ? "; " : "", text);
+	warning->len += len > 0 ? (size_t)len : 0;
+	if (warning->len >= warning->size) {
+		warning->len = warning->size - 1;
+	}
+}
+
+int postern_guard_check(struct postern_guard *guard, char *warning_out,
+		size_t size, struct postern_error *error) {
+	struct warning warning = { .text = warning_out, .size = size };
+	if (size == 0) {
+		return postern__fail(error, POSTERN_E_INVALID, "no room for a warning");
+	}
+	warning_out[0] = '\0';
+	return guard->kind ? guard->kind->examine(guard->markers, add_warning,
+								 &warning, error)
+					   : POSTERN_OK;
 }

@@ -9,6 +9,7 @@
  */
 
 #include <postern/guard.h>
+#include <postern/sys/marker_kind.h>
 #include <postern/sys/store.h>
 #include <pthread.h>
 
@@ -20,6 +21,7 @@
 struct postern_guard {
 	struct postern_store *store; /* NULL: it keeps markers only */
 	struct postern_markers *markers;
+	const struct postern_marker_kind *kind; /* of markers without a store */
 	bool owns_store;
 	int64_t wait_ms;
 	int64_t lease_ms;

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "base/sized.h"
+#include "store/marker_kind.h"
 #include "store/store.h"
 
 /* How long a call waits for its turn to write, unless it is set. */
@@ -41,8 +42,8 @@ static const struct missing {
 	{ "postgres", "was not built in: build Postern with libpq" },
 	{ "postgresql", "was not built in: build Postern with libpq" },
 #endif
-	{ "redis", "is not in this version" },
-	{ "rediss", "is not in this version" },
+	{ "redis", "needs libpostern-redis, which is not registered" },
+	{ "rediss", "needs libpostern-redis, which is not registered" },
 };
 #define MISSING_COUNT (sizeof missing_kinds / sizeof missing_kinds[0])
 
@@ -96,6 +97,14 @@ void postern__store_forms(char out[POSTERN__STORE_FORMS_MAX]) {
 }
 
 static int fail_missing(const char *url, struct postern_error *error) {
+	const struct postern_marker_kind *kind = postern__marker_kind_of(url);
+	if (kind) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the store '%s:' keeps markers only, for guarded functions, "
+				"and "
+				"no messages",
+				kind->scheme);
+	}
 	for (size_t i = 0; i < MISSING_COUNT; i++) {
 		if (has_scheme(url, missing_kinds[i].scheme)) {
 			return postern__fail(error, POSTERN_E_UNSUPPORTED,
@@ -130,8 +139,7 @@ static int find_kind(const char *url, const struct postern_store_kind **out,
 			url[len] ? (int)(len < 40 ? len : 40) : 0, url, forms);
 }
 
-/* Copies the options and sets defaults for those that are not set. */
-static int options_complete(const struct postern_store_options *options,
+int postern__store_options_complete(const struct postern_store_options *options,
 		struct postern_store_options *out, struct postern_error *error) {
 	struct postern_store_options full = { 0 };
 	if (options) {
@@ -177,7 +185,7 @@ static int kind_resolve(const char *url,
 		struct postern_error *error) {
 	int r = find_kind(url, kind_out, rest_out, error);
 	if (r == POSTERN_OK) {
-		r = options_complete(options, options_out, error);
+		r = postern__store_options_complete(options, options_out, error);
 	}
 	if (r == POSTERN_OK) {
 		r = options_check(*kind_out, options_out, error);

@@ -29,6 +29,10 @@ const struct postern_store_kind *postern__store_kind_of(const char *url,
    none. */
 const struct postern_store_kind *postern__store_kind_named(const char *name);
 
+/* Copies the options and sets defaults for those that are not set. */
+int postern__store_options_complete(const struct postern_store_options *options,
+		struct postern_store_options *out, struct postern_error *error);
+
 /* Validates a store's URL and options (may be NULL) as far as that is possible
    without opening the store. An option that only other kinds have is
    POSTERN_E_UNSUPPORTED. */

@@ -269,9 +269,9 @@ static void not_in_this_version(void) {
 		{ "ingest_listen: 0.0.0.0:80",
 				"f:1:16: ingest_listen: '0.0.0.0:80' is not in this version" },
 		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
-		{ "store: redis://u:secret@h",
-				"f:1:8: store: the store 'redis:' is not in this "
-				"version; write " STORE_URLS },
+		{ "store: redis://u:secret@h", "f:1:8: store: the store 'redis:' needs "
+									   "libpostern-redis, which is not "
+									   "registered; write " STORE_URLS },
 		{ "store: sqlite:a.db?shared=yes",
 				"f:1:8: store: '?shared=yes' is not in this version" },
 		{ "channels: {c: {mode: guard}}",

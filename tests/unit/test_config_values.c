@@ -517,8 +517,8 @@ static void bad_environment(void) {
 				"$POSTERN_LEASE: timeout (5s, the default for sql) must be "
 				"less than lease (5s)" },
 		{ "POSTERN_STORE=redis://u:canary@h/0",
-				"$POSTERN_STORE: the store 'redis:' is not in this version; "
-				"write " STORE_URLS },
+				"$POSTERN_STORE: the store 'redis:' needs libpostern-redis, "
+				"which is not registered; write " STORE_URLS },
 	};
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		char variable[64];

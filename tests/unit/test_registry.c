@@ -58,7 +58,7 @@ static void later_kinds(void) {
 				POSTERN_E_UNSUPPORTED);
 		CHECK(!store);
 		CHECK_CONTAINS(error.text, strncmp(urls[i], "redis", 5) == 0
-										   ? "is not in this version"
+										   ? "needs libpostern-redis"
 										   : "was not built in");
 		CHECK(!strstr(error.text, "secret"));
 	}
