@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "cli/command.h"
+#include "cli/stores.h"
 #include "store/store.h"
 
 /* Another thread may have repaired the mapping already; but so many SIGBUS
@@ -42,5 +43,6 @@ int main(int argc, char **argv) {
 	/* If this fails, a truncated file ends the process. */
 	(void)sigaction(SIGBUS, &action, NULL);
 	postern__sqlite_own_process();
+	postern__cli_stores_register();
 	return postern__cli_main(argc, argv);
 }

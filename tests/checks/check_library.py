@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the linked files: check_library.py ROOT LIBRARY [COMMAND]
+"""Checks the linked files: check_library.py ROOT LIBRARY [COMMAND [REDIS]]
 
 The shared library exports exactly the functions that the public headers mark,
-has its SONAME and needs nothing but SQLite and libpq; both are hardened.
+has its SONAME and needs nothing but SQLite and libpq; libpostern-redis exports
+what postern/redis.h marks, and needs hiredis and OpenSSL. All are hardened.
 """
 
 import os
@@ -26,11 +27,15 @@ def output(*command):
     ).stdout
 
 
-def marked(files):
-    """Names that POSTERN_EXPORT marks in the public headers."""
+OTHERS = ["include/postern/redis.h"]
+
+
+def marked(files, others=False):
+    """Names that POSTERN_EXPORT marks in the public headers, or in those of
+    other libraries."""
     names = set()
     for file in files:
-        if file.path.startswith("include/"):
+        if file.path.startswith("include/") and others == (file.path in OTHERS):
             code = re.sub(r"^[ \t]*#(.*\\\n)*.*", "", file.code, flags=re.M)
             for match in re.finditer(r"\bPOSTERN_EXPORT\b([^;{]*)", code):
                 names.add(re.search(r"(\w+)[ \t]*(\(|\[|$)", match[1])[1])
@@ -72,6 +77,25 @@ def is_sanitized(path):
     return any("san.so" in name for name in dynamic(path, "NEEDED"))
 
 
+def redis_cases(out, root, library):
+    out.case(
+        "libpostern-redis exports exactly its public functions",
+        differences(marked(tree.read(root), True), exported(library)),
+    )
+    wanted = {"libpostern.so.0", "libhiredis.so.0.14", "libssl.so.3",
+              "libcrypto.so.3"}
+    found = {n for n in dynamic(library, "NEEDED") if not RUNTIME.match(n)}
+    out.case(
+        "libpostern-redis needs libpostern, hiredis and OpenSSL only",
+        [] if found <= wanted else [f"it needs {sorted(found)}"],
+    )
+    soname = dynamic(library, "SONAME")
+    out.case(
+        "libpostern-redis has a SONAME",
+        [] if soname == ["libpostern-redis.so.0"] else [f"it is {soname}"],
+    )
+
+
 def main():
     root, library = sys.argv[1:3]
     built = [path for path in sys.argv[2:] if os.path.exists(path)]
@@ -101,6 +125,8 @@ def main():
             and name not in ("libsqlite3.so.0", "libpq.so.5")
         ),
     )
+    if len(sys.argv) > 4:
+        redis_cases(out, root, sys.argv[4])
     if not is_sanitized(library):
         out.case(
             "the library and the command are hardened",

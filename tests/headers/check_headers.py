@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Compiles every header alone: check_headers.py ROOT [--server] [--postgres]
+    [--redis]
 
 Public headers as C17 and as C++17, with gcc and with clang; internal ones as
 C17 with gcc, so that a file can include them in any order. Headers of the
 command's rooms need its libraries and are left out without --server, those of
-the PostgreSQL store need libpq and are left out without --postgres.
+the PostgreSQL store need libpq and are left out without --postgres, and those
+of Redis need hiredis and OpenSSL and are left out without --redis.
 """
 
 import os
@@ -45,6 +47,8 @@ def main():
     rooms = ["base", "core", "store", "source", "handler", "runner"]
     if "--server" in sys.argv:
         rooms += ["server", "cli"]
+    if "--redis" in sys.argv:
+        rooms += ["redis"]
     out = tap.Tap()
     headers = [f for f in tree.read(root) if f.path.endswith(".h")]
     for file in headers:
