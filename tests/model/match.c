@@ -74,7 +74,7 @@ static void enrol_some(struct match *match) {
 	CHECK_OK(stand_enrol(&match->stand, handlers, count), &match->stand.error);
 	for (size_t i = 0; i < count; i++) {
 		int handler = handlers[i].key[0] - 'a' + 1;
-		CHECK_INT(handlers[i].paused, model->paused[handler]);
+		CHECK_INT(handlers[i].paused, model_is_paused(model, handler));
 		if (match->ids[handler]) {
 			CHECK_INT(handlers[i].id, match->ids[handler]);
 		}
@@ -88,7 +88,7 @@ static void make_d_alias(struct match *match) {
 	struct model *model = match->model;
 	match->has_alias = true;
 	model->owner[4] = 1;
-	model->paused[1] = model->paused[1] || model->paused[4];
+	model_join_pauses(model, 4, 1);
 	model->registered[1] = model->registered[1] || model->registered[4];
 	model->registered[4] = false;
 	struct stand_handler handler = {
@@ -398,7 +398,8 @@ static void check_not_claimed(struct match *match,
 			const struct model_delivery *d = &model->messages[i].deliveries[j];
 			int owner = model->owner[j];
 			if (expected->max[owner] == 0 ||
-					d->state != POSTERN_STATE_PENDING || model->paused[owner]) {
+					d->state != POSTERN_STATE_PENDING ||
+					model_is_paused(model, j)) {
 				continue;
 			}
 			suspects += d->group != 0;
@@ -518,29 +519,8 @@ static void step_edit_all(struct match *match) {
 	CHECK_INT(count, expected);
 }
 
-/* Whichever id a node uses, the state is that of the owner. */
-static void check_pauses(struct match *match) {
-	struct postern_halt paused[MODEL_HANDLER_MAX] = { 0 };
-	size_t count = MODEL_HANDLER_MAX - 1;
-	CHECK_OK(match->stand.ops->read_pauses(match->stand.store, match->ids + 1,
-					 count, NULL, paused, &match->stand.error),
-			&match->stand.error);
-	for (size_t i = 0; i < count; i++) {
-		int owner = match->model->owner[i + 1];
-		CHECK_INT(paused[i].on, match->model->paused[owner]);
-	}
-}
-
-static void step_pause(struct match *match) {
-	int handler = 1 + (int)choose_below(match, MODEL_HANDLER_MAX - 1);
-	int owner = match->model->owner[handler];
-	bool pause = !match->model->paused[owner] && one_chance_in(match, 2);
-	match->model->paused[owner] = pause;
-	CHECK_OK(stand_edit(&match->stand,
-					 pause ? POSTERN_CHANGE_PAUSE : POSTERN_CHANGE_RESUME, 0,
-					 keys[handler], NULL),
-			&match->stand.error);
-	check_pauses(match);
+static void step_halt(struct match *match) {
+	match_halt(&match->stand, match->model, match->choices, match->ids);
 }
 
 static void step_orphans(struct match *match) {
@@ -700,7 +680,7 @@ static void compare_counters(struct match *match) {
 		CHECK_INT(actual.poisoned, expected.poisoned);
 		CHECK_INT(actual.done, expected.done);
 		CHECK_INT(actual.discarded, expected.discarded);
-		CHECK_INT(actual.paused, model->paused[i]);
+		CHECK_INT(actual.paused, model_is_paused(model, i));
 	}
 }
 
@@ -713,7 +693,7 @@ static const struct {
 	{ "claim", 25, step_claim },
 	{ "edit", 8, step_edit },
 	{ "crash", 4, step_crash },
-	{ "pause", 3, step_pause },
+	{ "halt", 4, step_halt },
 	{ "unpark", 2, step_unpark },
 	{ "orphans", 1, step_orphans },
 	{ "edit all", 1, step_edit_all },

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The source of the choices: a random generator, or the bytes of a fuzzer. */
 struct match_choices {
@@ -29,5 +30,13 @@ struct match_choices {
  */
 const char *match_run(const struct match_choices *choices, size_t step_count,
 		size_t *step_out);
+
+struct model;
+struct stand;
+
+/* One step: pause or resume a handler, close or open a channel. ids: of the
+   handlers, as nodes know them. */
+void match_halt(struct stand *stand, struct model *model,
+		const struct match_choices *choices, const int64_t *ids);
 
 #endif

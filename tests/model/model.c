@@ -112,7 +112,7 @@ static void open_route(struct model *model, struct model_accept *accept,
 		d = &message->deliveries[handler];
 		make_pending(model, d, 0);
 		if (accept->lease[handler] && accept->code == POSTERN_OK &&
-				!model->paused[handler]) {
+				!model_is_paused(model, handler)) {
 			model_lease(model, d);
 			accept->leased[handler] = true;
 		}
@@ -126,7 +126,40 @@ static void open_route(struct model *model, struct model_accept *accept,
 	accept->fence[handler] = d->fence;
 }
 
+bool model_is_paused(const struct model *model, int handler) {
+	int owner = model->owner[handler];
+	return model->paused[owner] &&
+		   (model->paused_until[owner] == 0 ||
+				   model->now < model->paused_until[owner]);
+}
+
+void model_pause(struct model *model, int handler, bool pause, int64_t for_ms) {
+	int owner = model->owner[handler];
+	model->paused[owner] = pause;
+	model->paused_until[owner] = for_ms > 0 ? model->now + for_ms : 0;
+}
+
+void model_join_pauses(struct model *model, int alias, int owner) {
+	int64_t longest = INT64_MAX;
+	int64_t ends[] = { 0, 0 };
+	const int both[] = { alias, owner };
+	for (int i = 0; i < 2; i++) {
+		int64_t until = model->paused_until[both[i]];
+		if (model->paused[both[i]]) {
+			ends[i] = until == 0 ? longest : until;
+		}
+	}
+	if (ends[0] > ends[1]) {
+		model->paused[owner] = true;
+		model->paused_until[owner] = model->paused_until[alias];
+	}
+}
+
 void model_accept(struct model *model, struct model_accept *accept) {
+	if (model->closed[accept->channel]) {
+		accept->code = POSTERN_E_UNAVAILABLE;
+		return;
+	}
 	for (size_t i = 0; i < model->count && !accept->message; i++) {
 		struct model_message *message = &model->messages[i];
 		if (message->channel == accept->channel && message->id == accept->id &&
@@ -209,20 +242,16 @@ struct model_message *model_find(struct model *model, int64_t seq) {
 	return NULL;
 }
 
-static bool is_paused(const struct model *model, int handler) {
-	return model->paused[model->owner[handler]];
-}
-
 bool model_is_due(const struct model *model, const struct model_delivery *d,
 		int handler) {
 	return d->state == POSTERN_STATE_PENDING && d->due_at_ms <= model->now &&
-		   d->group == 0 && !is_paused(model, handler);
+		   d->group == 0 && !model_is_paused(model, handler);
 }
 
 bool model_is_suspect(const struct model *model, const struct model_delivery *d,
 		int handler) {
 	return d->state == POSTERN_STATE_PENDING && d->group != 0 &&
-		   !is_paused(model, handler);
+		   !model_is_paused(model, handler);
 }
 
 size_t model_group_count(const struct model *model, uint64_t group) {

@@ -19,6 +19,7 @@
 #define MODEL_MESSAGE_MAX 2000
 /* Slot 0 is used for a parked message. */
 #define MODEL_HANDLER_MAX 5
+#define MODEL_CHANNEL_MAX 2
 #define MODEL_MAX_CRASHES 2
 
 struct model_delivery {
@@ -64,7 +65,10 @@ struct model {
 	struct model_key keys[MODEL_MESSAGE_MAX * MODEL_HANDLER_MAX];
 	size_t key_count;
 	bool in_process[MODEL_HANDLER_MAX];
+	/* Of owners; the end of a pause, 0: none. */
 	bool paused[MODEL_HANDLER_MAX];
+	int64_t paused_until[MODEL_HANDLER_MAX];
+	bool closed[MODEL_CHANNEL_MAX];
 	bool registered[MODEL_HANDLER_MAX];
 	/* The owner of each handler: itself, or the handler it is an alias of. */
 	int owner[MODEL_HANDLER_MAX];
@@ -111,6 +115,13 @@ bool model_is_suspect(const struct model *model, const struct model_delivery *d,
 /* Returns the number of deliveries in a group, pending or leased. */
 size_t model_group_count(const struct model *model, uint64_t group);
 void model_lease(struct model *model, struct model_delivery *delivery);
+
+/* Pause or resume a handler, or the owner of an alias; for_ms: 0 without an
+   end. */
+void model_pause(struct model *model, int handler, bool pause, int64_t for_ms);
+bool model_is_paused(const struct model *model, int handler);
+/* One handler becomes an alias of another: the longer pause remains. */
+void model_join_pauses(struct model *model, int alias, int owner);
 
 /* The clock goes back, by more than a store may ignore. */
 void model_set_back(struct model *model, int64_t ms);
