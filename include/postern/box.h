@@ -327,7 +327,8 @@ struct postern_receipt {
 	   for a message that was dropped as unrouted. */
 	int64_t seq;
 	/* error.code: POSTERN_OK accepted, POSTERN_E_DUPLICATE,
-	   POSTERN_E_CONFLICT, or why it was rejected. */
+	   POSTERN_E_CONFLICT, or why it was rejected. The text of POSTERN_OK is
+	   empty, or says why the message is parked. */
 	struct postern_error error;
 };
 

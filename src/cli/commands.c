@@ -99,6 +99,7 @@ static const struct postern__flag send_flags[] = {
 
 static const struct postern__flag process_flags[] = {
 	{ "max", 0, false, "N", "run at most N deliveries; no limit if left out" },
+	{ "ignore-failures", 0, false, NULL, "exit with 0 although some failed" },
 	IN,
 	END
 };
@@ -263,8 +264,10 @@ static const struct postern__command commands[] = {
 		.help = "run what is due and return",
 		.about =
 			"Runs the configured handlers on this thread until no delivery is due, in one\n"
-			"store after the other; made for cron. Refused while another process has the\n"
-			"store's file open; a database is shared.",
+			"store after the other; made for cron. Prints how many were run, and how they\n"
+			"ended unless all are done. The exit code is 1 if one failed, was poisoned or\n"
+			"held its handler. Refused while another process has the store's file open; a\n"
+			"database is shared.",
 		.examples =
 			"postern process\n"
 			"postern process --max 100",

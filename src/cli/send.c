@@ -358,6 +358,21 @@ int postern__send_problem(const struct postern__cli *cli, const char *channel,
 	return r;
 }
 
+/* A parked message is accepted, but nothing happens with it yet. */
+static void print_status(const json_t *answer, const char *status) {
+	const char *reason = postern__reply_text(answer, "reason");
+	(void)fputs(status ? status : "?", stdout);
+	if (json_is_true(json_object_get(answer, "parked"))) {
+		(void)fputs(" (parked", stdout);
+		if (reason) {
+			(void)fputs(": ", stdout);
+			postern__out_text(reason);
+		}
+		(void)fputc(')', stdout);
+	}
+	(void)fputc('\n', stdout);
+}
+
 static int print_answer(const struct postern__cli *cli,
 		const struct letter *letter, const struct postern__reply *answer) {
 	const char *status = postern__reply_text(answer->json, "status");
@@ -368,7 +383,7 @@ static int print_answer(const struct postern__cli *cli,
 	if (cli->json) {
 		print_json(answer->json, conflict);
 	} else {
-		(void)printf("%s\n", conflict ? "conflict" : status ? status : "?");
+		print_status(answer->json, conflict ? "conflict" : status);
 	}
 	if (conflict) {
 		return postern__reply_problem(cli, answer);

@@ -25,6 +25,7 @@
 #include "base/sized.h"
 
 #include <postern/sys/memory.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A batch is cut into pieces of this size, which bounds the copies. */
@@ -308,6 +309,15 @@ int postern__closed_error(struct postern_box *box,
 	return r;
 }
 
+/* A parked message is accepted; the text says why it does not run. */
+static void explain_parked(const struct postern__content *content,
+		struct postern_error *error) {
+	if (content->accept.fate == POSTERN_FATE_PARK) {
+		(void)snprintf(error->text, sizeof(error->text),
+				"no handler wants type '%s'", content->message.type);
+	}
+}
+
 void postern__accept_decide(struct postern_box *box,
 		struct postern__content *content, int code,
 		const struct postern_error *error) {
@@ -328,6 +338,8 @@ void postern__accept_decide(struct postern_box *box,
 		if (reported) {
 			(void)postern__fail(&receipt->error, reported, "%s",
 					receipt_text(content, reported));
+		} else {
+			explain_parked(content, &receipt->error);
 		}
 	}
 	postern__point("receipt.before");

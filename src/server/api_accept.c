@@ -543,6 +543,15 @@ void postern__write_identity(struct postern__buf *body, const char *store,
 	}
 }
 
+void postern__write_parked(struct postern__buf *body,
+		const struct postern_receipt *receipt) {
+	if (receipt->error.code == POSTERN_OK && receipt->seq > 0 &&
+			receipt->error.text[0]) {
+		postern__json_pair_bool(body, "parked", true);
+		postern__json_pair_text(body, "reason", receipt->error.text);
+	}
+}
+
 void postern__write_receipt(struct postern__response *response,
 		const struct postern_receipt *receipt, const char *store,
 		const char *id, const char *source) {
@@ -557,6 +566,7 @@ void postern__write_receipt(struct postern__response *response,
 		postern__json_pair_text(body, "status",
 				error->code == POSTERN_OK ? "accepted" : "duplicate");
 		postern__write_identity(body, store, id, source, receipt->seq);
+		postern__write_parked(body, receipt);
 		postern__json_close(body, '}');
 		break;
 	case POSTERN_E_CONFLICT:
@@ -654,8 +664,14 @@ void postern__route_accept(struct postern__call *call) {
 			return;
 		}
 	} else {
-		receipt.error.code = postern_box_accept(store->box, channel,
-				&draft.message, &receipt.seq, &receipt.error);
+		/* As a batch: for the receipt, which says more than the code. */
+		struct postern_error error;
+		int r = postern_box_accept_batch(store->box, channel, &draft.message, 1,
+				&receipt, &error);
+		if (r != POSTERN_OK) {
+			receipt = (struct postern_receipt){ .error = error };
+			receipt.error.code = r;
+		}
 	}
 	postern__write_receipt(call->response, &receipt, store->name,
 			draft.message.id, source);

@@ -157,6 +157,7 @@ static void write_item(struct postern__buf *body, const struct batch *batch,
 			code == POSTERN_E_CONFLICT) {
 		postern__write_identity(body, batch->store, item->id, item->source,
 				item->receipt.seq);
+		postern__write_parked(body, &item->receipt);
 	} else {
 		postern__json_pair_text(body, "id", item->id);
 		postern__json_pair_text(body, "source", item->source);

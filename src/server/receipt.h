@@ -14,9 +14,12 @@ struct postern__open_store;
 struct postern__request;
 struct postern__response;
 
-/* Write the members that name a stored message into an open object. */
+/* Write members into an open object: those that name a stored message, and
+   whether an accepted message is parked, and why. */
 void postern__write_identity(struct postern__buf *body, const char *store,
 		const char *id, const char *source, int64_t seq);
+void postern__write_parked(struct postern__buf *body,
+		const struct postern_receipt *receipt);
 
 /* Write the response to one message. */
 void postern__write_receipt(struct postern__response *response,

@@ -55,6 +55,12 @@ class Result:
         self.out = out.decode("utf-8", "replace")
         self.err = err.decode("utf-8", "replace")
 
+    @property
+    def word(self):
+        """The first word of the output, such as "accepted", also of a parked
+        message, after which the reason follows."""
+        return self.out.split()[0] if self.out else ""
+
     def json(self):
         return json.loads(self.out)
 
@@ -215,6 +221,11 @@ class Place:
         return self.run(
             "send", channel, "--id", message_id, *args, stdin=body, **options
         )
+
+    def process(self, *args, **options):
+        """How many deliveries were run, whether they failed or not."""
+        words = ("process", "--ignore-failures", "--json", *args)
+        return self.ok(*words, **options).json()["processed"]
 
     def show(self, message_id, *args):
         return self.ok("show", message_id, "--json", *args).json()

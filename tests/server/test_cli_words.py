@@ -55,7 +55,7 @@ channels:
 """)
     place.ok("migrate")
     equal(place.send("a").out, "accepted\n")
-    until(lambda: place.ok("process")
+    until(lambda: place.ok("process", "--ignore-failures")
           and place.state("a", "stubborn") == "poisoned")
     shown = place.ok("show", "a").out
     assert "2 of 2 attempts used up\n" in shown, shown

@@ -211,7 +211,7 @@ def _(place):
     configure(place, SERVER.url(), *good[:5], *good[6:8])
     place.ok("check")
     equal(place.send("m").out, "accepted\n")
-    equal(place.ok("process").out, "processed 7\n")
+    equal(place.process(), 7)
     equal(SERVER.sql("SELECT count(*) FROM away.far"), ["6"])
     SERVER.sql("DROP SCHEMA postern CASCADE; DROP TABLE public.near")
 
@@ -572,7 +572,7 @@ def _(place):
     results.append(place.ok("check", env={"POSTERN_PASSWORD": word}))
     equal(place.ok("send", "orders", "--id", "a", stdin="b",
                    env={"POSTERN_PASSWORD": word}).out, "accepted\n")
-    equal(place.ok("process", env={"POSTERN_PASSWORD": word}).out, "processed 1\n")
+    equal(place.process(env={"POSTERN_PASSWORD": word}), 1)
     place.write(".pgpass", f"*:*:*:starter:{SECRET}@/\\:\n")
     os.chmod(place.file(".pgpass"), 0o600)
     results.append(place.ok("check", env={"HOME": place.path,

@@ -61,7 +61,7 @@ def _(place):
     prepare(place, "together",
             "INSERT INTO together.effect (id, seen) VALUES (p_id, p_body);")
     send(place, NAMES)
-    equal(place.ok("process").out, "processed 12\n")
+    equal(place.process(), 12)
     equal(effects("together", "id", "ORDER BY n"), NAMES)
     equal(effects("together", "count(DISTINCT xmin::text)"), ["1"])
     equal(SERVER.sql("SELECT count(*), min(state), max(duration) < 1000,"
@@ -74,7 +74,7 @@ def _(place):
     prepare(place, "again",
             "INSERT INTO again.effect (id) VALUES (p_id);", batch=2)
     send(place, NAMES)
-    equal(place.ok("process").out, "processed 12\n")
+    equal(place.process(), 12)
     equal(effects("again", "count(*), count(DISTINCT xmin::text)"), ["12|6"])
 
 
@@ -88,11 +88,11 @@ def _(place):
     SERVER.sql("CREATE TABLE public.message (own text CHECK (own <> 'bad'))")
     place.ok("check")
     send(place, NAMES)
-    equal(place.ok("process").out, "processed 12\n")
+    equal(place.process(), 12)
     equal(SERVER.sql("SELECT count(DISTINCT xmin::text) FROM public.message"),
           ["1"])
     send(place, ["m12", "bad", "m13"])  # these run one by one
-    equal(place.ok("process").out, "processed 3\n")
+    equal(place.process(), 3)
     equal(SERVER.sql("SELECT own FROM public.message ORDER BY own"),
           [*NAMES, "m12", "m13"])
     equal(SERVER.sql("SELECT count(*) FROM postern.message"), ["15"])
@@ -128,9 +128,9 @@ def _(place):
     SERVER.sql("CREATE TABLE taken.own (id text CHECK (id <> 'bad'))")
     SERVER.sql("ALTER TABLE taken.own OWNER TO taken")
     send(place, NAMES[:3])
-    equal(place.ok("process").out, "processed 3\n")
+    equal(place.process(), 3)
     send(place, ["m03", "bad", "m04"])
-    equal(place.ok("process").out, "processed 3\n")
+    equal(place.process(), 3)
     equal(SERVER.sql("SELECT id FROM taken.own ORDER BY id"), NAMES[:5])
     SERVER.sql("DROP SCHEMA postern, taken CASCADE")
 
@@ -169,8 +169,7 @@ def _(place):
     for number, (path, meant) in enumerate(PATHS):
         options = "-c search_path=" + path.replace(" ", "\\ ")
         send(place, [f"{number}a", f"{number}b"])
-        equal(place.ok("process", env={"PGOPTIONS": options}).out,
-              "processed 2\n")
+        equal(place.process(env={"PGOPTIONS": options}), 2)
         equal(SERVER.sql("SELECT DISTINCT seen FROM public.path"), [meant])
         SERVER.sql("TRUNCATE public.path")
     SERVER.sql("DROP SCHEMA postern CASCADE; DROP TABLE public.path")
@@ -195,7 +194,7 @@ def _(place):
     SERVER.sql("CREATE ROLE left_behind_other")
     SERVER.sql("GRANT USAGE ON SCHEMA left_behind TO left_behind_other")
     send(place, NAMES)
-    equal(place.ok("process").out, "processed 12\n")
+    equal(place.process(), 12)
     equal(effects("left_behind", "DISTINCT seen"), [""])
     equal(effects("left_behind", "count(DISTINCT xmin::text)"), ["1"])
 
@@ -218,7 +217,7 @@ def leave_over(place, seen, sql):
         prepare(place, "left_over", "INSERT INTO left_over.effect (id, seen)"
                 f" VALUES (p_id, {seen}); {alone} {sql}", batch=3)
         send(place, NAMES)
-        equal(place.ok("process").out, "processed 12\n")
+        equal(place.process(), 12)
         equal(effects("left_over", "id", "ORDER BY id"), NAMES)
         equal(effects("left_over", "DISTINCT seen"), ["0"])
         equal(effects("left_over", "count(DISTINCT xmin::text)"),
@@ -245,7 +244,7 @@ def _(place):
             " SET ROLE no_rights_other;")
     SERVER.sql("CREATE ROLE no_rights_other")
     send(place, NAMES)
-    equal(place.ok("process").out, "processed 12\n")
+    equal(place.process(), 12)
     equal(effects("no_rights", "count(*), count(DISTINCT id)"), ["12|12"])
 
 
@@ -255,11 +254,11 @@ def _(place):
             "INSERT INTO read_only.effect (id) VALUES (p_id);"
             " IF p_id LIKE 'last%' THEN SET TRANSACTION READ ONLY; END IF;")
     send(place, ["last"])
-    equal(place.ok("process").out, "processed 1\n")
+    equal(place.process(), 1)
     equal(place.state("last", "row"), "poisoned")
     assert "made the transaction read-only" in place.ok("show", "last").out
     send(place, NAMES[:2] + ["bad", "last2"] + NAMES[2:4])
-    equal(place.ok("process").out, "processed 6\n")
+    equal(place.process(), 6)
     equal(place.state("last2", "row"), "poisoned")
     equal(effects("read_only", "id", "ORDER BY id"), NAMES[:4])
 
@@ -268,7 +267,7 @@ def _(place):
 def _(place):
     prepare(place, "one_bad", "INSERT INTO one_bad.effect (id) VALUES (p_id);")
     send(place, NAMES[:6] + ["bad"] + NAMES[6:])
-    equal(place.ok("process").out, "processed 13\n")
+    equal(place.process(), 13)
     equal(effects("one_bad", "id", "ORDER BY id"), NAMES)
     equal(place.state("bad", "row"), "poisoned")
     equal(SERVER.sql("SELECT count(*) FROM one_bad.attempt"), ["1"])
@@ -282,7 +281,7 @@ def _(place):
     SERVER.sql("ALTER TABLE late.effect ADD UNIQUE (seen)"
                " DEFERRABLE INITIALLY DEFERRED")
     send(place, NAMES + ["twin"])
-    equal(place.ok("process").out, "processed 13\n")
+    equal(place.process(), 13)
     equal(effects("late", "id", "ORDER BY id"), NAMES)
     equal(place.state("twin", "row"), "poisoned")
 
@@ -298,7 +297,7 @@ def _(place):
                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
                " EXECUTE FUNCTION trigger.late()")
     send(place, NAMES[:3])
-    equal(place.ok("process").out, "processed 3\n")
+    equal(place.process(), 3)
     equal(effects("trigger", "id", "ORDER BY id"), ["m00", "m02"])
     shown = place.delivery("m01", "row")
     equal((shown["state"], shown["failures"], shown["last_error"]),
@@ -310,13 +309,13 @@ def _(place):
     prepare(place, "slow", "INSERT INTO slow.effect (id) VALUES (p_id);"
             " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1.5 ELSE 0.02 END);")
     send(place, NAMES[:3])
-    equal(place.ok("process").out, "processed 3\n")
+    equal(place.process(), 3)
     equal(effects("slow", "id", "ORDER BY id"), NAMES[:3])
     equal(SERVER.sql("SELECT count(*) FROM slow.ledger l"
                      " JOIN slow.message m USING (seq)"
                      " WHERE m.id = 'm01' AND duration >= 1500"), ["1"])
     send(place, NAMES[3:4])
-    equal(place.ok("process").out, "processed 1\n")
+    equal(place.process(), 1)
     equal(SERVER.sql("SELECT count(*) FROM slow.ledger l"
                      " JOIN slow.message m USING (seq)"
                      " WHERE m.id = 'm03' AND duration >= 20"), ["1"])
@@ -343,7 +342,7 @@ def _(place):
             " PERFORM pg_sleep(CASE p_id WHEN 'm01' THEN 1e6 ELSE 0 END);",
             timeout="2s")
     send(place, NAMES[:3])
-    equal(place.ok("process").out, "processed 3\n")
+    equal(place.process(), 3)
     equal(place.state("m01", "row"), "poisoned")
     equal(effects("by_hand", "id", "ORDER BY id"), ["m00", "m02"])
 
@@ -365,7 +364,7 @@ def _(place):
     for schema, way in (("copied_to", "to stdout"), ("copied_from", "from stdin")):
         prepare(place, schema, "", text=f"copy {schema}.effect (id) {way}")
         send(place, NAMES[:1])
-        equal(place.ok("process").out, "processed 1\n")
+        equal(place.process(), 1)
         equal(place.state("m00", "row"), "poisoned")
         equal("COPY from or to" in place.ok("show", "m00").out, True)
 
@@ -377,7 +376,7 @@ def _(place):
             " n FROM generate_series(1, 99999) n ORDER BY md5(n::text) OFFSET 0"
             ") s;")
     send(place, NAMES[:1])
-    equal(place.ok("process").out, "processed 1\n")
+    equal(place.process(), 1)
     equal(place.state("m00", "row"), "poisoned")
     assert "exceeds temp_file_limit" in place.ok("show", "m00").out
 
@@ -387,13 +386,13 @@ def _(place):
     prepare(place, "broken",
             "PERFORM pg_terminate_backend(pg_backend_pid());")
     send(place, NAMES[:1])
-    place.ok("process")
+    place.ok("process", "--ignore-failures")
     equal(place.state("m00", "row"), "pending")
     SERVER.sql("UPDATE broken.open SET due_at = 0, fence = 20")
-    place.ok("process")
+    place.ok("process", "--ignore-failures")
     equal(place.state("m00", "row"), "pending")
     SERVER.sql("UPDATE broken.open SET due_at = 0")
-    place.ok("process")
+    place.ok("process", "--ignore-failures")
     equal(place.state("m00", "row"), "poisoned")
     shown = place.ok("show", "m00").out
     equal("is lost whenever this runs" in shown, True, shown)
@@ -419,7 +418,7 @@ def _(place):
             " IF p_id IN ('m03', 'm07') THEN EXECUTE 'DEALLOCATE ALL'; END IF;",
             batch=2)
     send(place, NAMES)
-    equal(place.ok("process").out, "processed 12\n")
+    equal(place.process(), 12)
     equal(effects("vanish", "count(*), count(DISTINCT id)"), ["12|12"])
 
 
@@ -485,7 +484,7 @@ def _(place):
         for round_ in range(4):
             names = [f"{name}-{round_}" for name in NAMES]
             send(place, names + ["bad"] * (round_ == 2))
-            place.ok("process")
+            place.ok("process", "--ignore-failures")
         equal(effects("pooled", "count(*), count(DISTINCT id)"), ["48|48"])
         # Three per commit: fewer transactions than messages.
         assert int(effects("pooled", "count(DISTINCT xmin::text)")[0]) < 30

@@ -65,7 +65,7 @@ def _(place):
     for number in range(3):
         equal(send(place, f"{number}"), "accepted")
     equal(send(place, "open"), "accepted")
-    place.ok("process", "--max", "3")
+    place.ok("process", "--ignore-failures", "--max", "3")
     equal(clean_until(place, ["open"]), [3, 0])
     equal(send(place, "0"), "duplicate")
     place.fails(3, "show", "0", says="no message")
@@ -76,7 +76,7 @@ def _(place):
     place.configure(config(dedupe="1ms"))
     place.ok("migrate")
     equal(send(place, "a"), "accepted")
-    place.ok("process")
+    place.ok("process", "--ignore-failures")
     removed = [0, 0]
 
     def removed_all():
@@ -99,7 +99,7 @@ def _(place):
     send(place, "poisoned", "bad")
     send(place, "parked", "nobody")
     send(place, "done")
-    place.ok("process")
+    place.ok("process", "--ignore-failures")
     clean_until(place, ["parked", "poisoned"])
     equal(send(place, "poisoned", "bad"), "duplicate")
 
@@ -110,7 +110,7 @@ def _(place):
     place.ok("migrate")
     send(place, "a")
     send(place, "b", channel="slow")
-    place.ok("process")
+    place.ok("process", "--ignore-failures")
     until(lambda: place.ok("cleanup").out
           == "box: removed 1 message and 0 remembered ids\n"
              "other: removed 0 messages and 0 remembered ids\n")
@@ -155,7 +155,7 @@ def _(place):
     place.configure()
     place.ok("migrate")
     send(place, "a")
-    place.ok("process")
+    place.ok("process", "--ignore-failures")
     result = place.ok("cleanup")
     equal(result.out, "removed 0 messages and 0 remembered ids\n")
     assert "nothing expires" in result.err, result

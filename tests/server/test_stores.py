@@ -282,10 +282,10 @@ def _(place):
     for number in range(3):
         place.send(f"{number}", channel="orders")
         place.send(f"{number}", channel="trail")
-    equal(place.ok("process", "--max", "4").out, "processed 4\n")
+    equal(place.process("--max", "4"), 4)
     equal(place.read("copy.out"), "0\n")
-    equal(place.ok("process", "--in", "default").out, "processed 0\n")
-    equal(place.ok("process", "--json").json(), {"processed": 2})
+    equal(place.process("--in", "default"), 0)
+    equal(place.process(), 2)
 
 
 @case("send opens the store of its channel and no other")
@@ -296,7 +296,7 @@ def _(place):
     holder = place.hold("sqlite:" + place.file("one.db"))
     equal(place.send("b", channel="second").out, "accepted\n")
     place.fails(4, "process", "--command-timeout", "10ms", says="store 'one': ")
-    equal(place.ok("process", "--in", "two").out, "processed 0\n")
+    equal(place.process("--in", "two"), 0)
     equal(len(listing(place, "--in", "two")), 2)
     holder.stop(signal.SIGKILL)
 
@@ -348,9 +348,9 @@ def _(place):
     equal(place.ok("pause", "log", "--json").json(),
           {"handler": "log", "paused": True, "stores": ["default"]})
     place.fails(3, "pause", "log", "--in", "audit", says="log")
-    equal(place.ok("process").out, "processed 0\n")
+    equal(place.process(), 0)
     place.ok("resume", "log")
-    equal(place.ok("process").out, "processed 1\n")
+    equal(place.process(), 1)
 
 
 @case("a server with an old configuration is reported")
@@ -382,7 +382,7 @@ def _(place):
     server.stop()
     place.configure(after)
     place.serve()
-    equal(place.send("1", channel="b").out, "accepted\n")
+    equal(place.send("1", channel="b").word, "accepted")
     assert "a server is running and healthy\n" in place.ok("check").out
     place.configure(after.replace("  c: {}\n", ""))
     assert "it still has the channel 'c'" in place.ok("check").out
