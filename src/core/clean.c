@@ -16,6 +16,7 @@
 #include "base/point.h"
 #include "base/sized.h"
 
+#include <postern/sys/memory.h>
 #include <stdlib.h>
 
 /* Longer than any batch takes; the lock is renewed before each batch. */
@@ -33,17 +34,10 @@
 #define BATCH_MS_MAX ((int64_t)250)
 #define BATCH_SHIFT_MAX 16
 
-bool postern__cleaning_needed(struct postern_box *box) {
-	struct postern_generation *generation = postern__generation_acquire(box);
-	bool needed = false;
-	for (size_t i = 0; !needed && i < generation->channel_count; i++) {
-		needed = generation->channels[i]->retention_payload_ms > 0;
-	}
-	postern__generation_release(generation);
-	return needed;
-}
-
+/* The rules of a cleanup: of the channels of this node as it has them, and of
+   others as they were enrolled last. */
 static size_t fill_rules(const struct postern_generation *generation,
+		const struct postern_retention *stored, size_t stored_count,
 		struct postern_retention *rules) {
 	size_t count = 0;
 	for (size_t i = 0; i < generation->channel_count; i++) {
@@ -57,7 +51,35 @@ static size_t fill_rules(const struct postern_generation *generation,
 			};
 		}
 	}
+	for (size_t i = 0; i < stored_count; i++) {
+		if (!postern__generation_channel_by_id(generation, stored[i].channel)) {
+			rules[count++] = stored[i];
+		}
+	}
 	return count;
+}
+
+/* Creates the rules in the memory. */
+static int read_rules(struct postern_box *box, struct postern_memory *memory,
+		struct postern_cleaning *out, struct postern_error *error) {
+	struct postern_retention *stored = NULL;
+	size_t stored_count = 0;
+	int r = box->store->ops->read_retention
+					? box->store->ops->read_retention(box->store, memory,
+							  &stored, &stored_count, error)
+					: POSTERN_OK;
+	if (r) {
+		return r;
+	}
+	struct postern_generation *generation = postern__generation_acquire(box);
+	struct postern_retention *rules = postern_memory_alloc(memory,
+			(generation->channel_count + stored_count + 1) * sizeof(*rules));
+	out->rules = rules;
+	out->rule_count =
+			rules ? fill_rules(generation, stored, stored_count, rules) : 0;
+	postern__generation_release(generation);
+	return rules ? POSTERN_OK
+				 : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 }
 
 static uint64_t read_node_id(struct postern_box *box) {
@@ -85,15 +107,6 @@ static unsigned next_shift(unsigned shift, int64_t step_ms, bool failed) {
 
 static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 		struct postern_error *error) {
-	struct postern_generation *generation = postern__generation_acquire(box);
-	struct postern_retention *rules =
-			calloc(generation->channel_count + 1, sizeof(*rules));
-	state->cleaning.rules = rules;
-	state->cleaning.rule_count = rules ? fill_rules(generation, rules) : 0;
-	postern__generation_release(generation);
-	if (!rules) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
 	state->cleaning.max =
 			halved(box->options.cleanup_batch, box->cleanup_shift);
 	state->cleaning.bytes_max = halved(BATCH_BYTES_MAX, box->cleanup_shift);
@@ -107,8 +120,6 @@ static int clean_batch(struct postern_box *box, struct postern__cleanup *state,
 		state->total.messages += state->cleaning.messages;
 		state->total.keys += state->cleaning.keys;
 	}
-	state->cleaning.rules = NULL;
-	free(rules);
 	return r;
 }
 
@@ -125,10 +136,10 @@ static bool acquire_cleanup_turn(struct postern_box *box,
 	return free;
 }
 
-int postern__cleanup_step(struct postern_box *box,
+/* With the rules: acquire or renew the lock, and clean up a batch. */
+static int step_with_rules(struct postern_box *box,
 		struct postern__cleanup *state, bool *more_out,
 		struct postern_error *error) {
-	*more_out = false;
 	bool held = false;
 	if (!acquire_cleanup_turn(box, state)) {
 		state->total.busy = true;
@@ -149,6 +160,23 @@ int postern__cleanup_step(struct postern_box *box,
 	}
 	r = clean_batch(box, state, error);
 	*more_out = !r && state->cleaning.more;
+	return r;
+}
+
+int postern__cleanup_step(struct postern_box *box,
+		struct postern__cleanup *state, bool *more_out,
+		struct postern_error *error) {
+	*more_out = false;
+	struct postern_memory *memory = postern_memory_create();
+	if (!memory) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	int r = read_rules(box, memory, &state->cleaning, error);
+	if (!r && state->cleaning.rule_count > 0) {
+		r = step_with_rules(box, state, more_out, error);
+	}
+	state->cleaning.rules = NULL;
+	postern_memory_destroy(memory);
 	return r;
 }
 
@@ -213,7 +241,7 @@ int postern_box_cleanup(struct postern_box *box, struct postern_cleanup *out,
 		r = postern__check_no_transaction(box, error);
 	}
 	struct postern__cleanup state = { 0 };
-	bool more = !r && postern__cleaning_needed(box);
+	bool more = !r;
 	while (!r && more) {
 		r = postern__cleanup_step(box, &state, &more, error);
 		state.total.stopped = !r && more && !pause_between_batches(box, &state);

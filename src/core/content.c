@@ -69,11 +69,20 @@ static void put_message(struct postern_message *to,
 	to->body = place;
 }
 
+/* The channel's names mean that there is no source. */
+static const char *source_or_none(const struct postern__channel *channel,
+		const char *given) {
+	return given && strcmp(given, channel->first_name) != 0 &&
+						   !postern__channel_has_name(channel, given)
+				   ? given
+				   : channel->first_name;
+}
+
 struct postern__content *
 postern__content_create(struct postern__channel *channel,
 		const struct postern_message *message, size_t run_count) {
 	struct postern_message full = *message;
-	full.source = full.source ? full.source : channel->name;
+	full.source = source_or_none(channel, full.source);
 	full.type = full.type ? full.type : "";
 	full.transport = full.transport ? full.transport : "api";
 

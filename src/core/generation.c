@@ -16,6 +16,7 @@
 #include "core/maintenance.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,7 @@ static void destroy_channel(struct postern__channel *channel) {
 	}
 	release_channel_state(channel);
 	postern__policy_finish(&channel->policy);
+	destroy_texts(channel->former_names, channel->former_name_count);
 	free(channel->handlers);
 	free(channel->name);
 	free(channel);
@@ -94,6 +96,64 @@ static int take_policy(const struct postern_policy *given,
 				 : POSTERN_OK;
 }
 
+static char **copy_texts(const char *const *texts, size_t count) {
+	char **copies = calloc(count ? count : 1, sizeof(char *));
+	for (size_t i = 0; copies && i < count; i++) {
+		copies[i] = strdup(texts[i]);
+		if (!copies[i]) {
+			destroy_texts(copies, count);
+			return NULL;
+		}
+	}
+	return copies;
+}
+
+/* Names and former names of all channels share one name space. */
+static int check_channel_name_free(const struct postern_generation *generation,
+		const char *name, struct postern_error *error) {
+	const struct postern__channel *other =
+			postern__generation_channel(generation, name);
+	if (!other) {
+		return POSTERN_OK;
+	}
+	return strcmp(other->name, name) == 0
+				   ? postern__fail(error, POSTERN_E_INVALID,
+							 "there are two channels named '%s'", name)
+				   : postern__fail(error, POSTERN_E_INVALID,
+							 "the channel name '%s' is a former name of "
+							 "channel '%s'",
+							 name, other->name);
+}
+
+static int check_former_names(const struct postern_generation *generation,
+		const char *channel, const struct postern_channel_options *options,
+		struct postern_error *error) {
+	if (options->former_name_count > POSTERN_FORMER_NAME_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"channel '%s' has more than %d former names", channel,
+				POSTERN_FORMER_NAME_COUNT_MAX);
+	}
+	for (size_t i = 0; i < options->former_name_count; i++) {
+		const char *name = options->former_names[i];
+		int r = postern__channel_name_check(name, error);
+		if (!r) {
+			r = check_channel_name_free(generation, name, error);
+		}
+		if (r) {
+			return r;
+		}
+		bool again = strcmp(name, channel) == 0;
+		for (size_t j = 0; !again && j < i; j++) {
+			again = strcmp(name, options->former_names[j]) == 0;
+		}
+		if (again) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"channel '%s' has the name '%s' twice", channel, name);
+		}
+	}
+	return POSTERN_OK;
+}
+
 static int fill_channel(struct postern__channel *channel,
 		const struct postern_generation *generation, const char *name,
 		const struct postern_channel_options *given,
@@ -114,6 +174,9 @@ static int fill_channel(struct postern__channel *channel,
 					? options.max_message_size
 					: generation->box->options.max_message_size;
 	if (!r) {
+		r = check_former_names(generation, name, &options, error);
+	}
+	if (!r) {
 		r = take_policy(options.policy, &policy, error);
 	}
 	if (!r) {
@@ -132,11 +195,17 @@ static int fill_channel(struct postern__channel *channel,
 				name, channel->max_message_size, POSTERN_BODY_LEN_MAX);
 	}
 	channel->name = strdup(name);
+	channel->former_names =
+			copy_texts(options.former_names, options.former_name_count);
+	channel->former_name_count =
+			channel->former_names ? options.former_name_count : 0;
+	(void)snprintf(channel->first_name, sizeof(channel->first_name), "%s",
+			name);
 	channel->state = calloc(1, sizeof(*channel->state));
 	if (channel->state) {
 		channel->state->refs = 1;
 	}
-	if (!channel->name || !channel->state ||
+	if (!channel->name || !channel->former_names || !channel->state ||
 			postern__policy_copy(&policy, &channel->policy)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
@@ -180,9 +249,9 @@ static int check_new_channel(const struct postern_generation *generation,
 	if (r) {
 		return r;
 	}
-	if (postern__generation_channel(generation, name)) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"there are two channels named '%s'", name);
+	r = check_channel_name_free(generation, name, error);
+	if (r) {
+		return r;
 	}
 	if (generation->channel_count == POSTERN_CHANNEL_COUNT_MAX) {
 		return postern__fail(error, POSTERN_E_INVALID, "more than %d channels",
@@ -286,18 +355,6 @@ static int check_types(const struct postern_handler_options *options,
 		}
 	}
 	return POSTERN_OK;
-}
-
-static char **copy_texts(const char *const *texts, size_t count) {
-	char **copies = calloc(count ? count : 1, sizeof(char *));
-	for (size_t i = 0; copies && i < count; i++) {
-		copies[i] = strdup(texts[i]);
-		if (!copies[i]) {
-			destroy_texts(copies, count);
-			return NULL;
-		}
-	}
-	return copies;
 }
 
 static int fill_handler(struct postern__handler *handler,
@@ -456,6 +513,34 @@ bool postern__handler_in_place(const struct postern__handler *handler) {
 	return handler->generation == handler->generation->box->generation;
 }
 
+bool postern__channel_has_name(const struct postern__channel *channel,
+		const char *name) {
+	bool has = strcmp(channel->name, name) == 0;
+	for (size_t i = 0; !has && i < channel->former_name_count; i++) {
+		has = strcmp(channel->former_names[i], name) == 0;
+	}
+	return has;
+}
+
+bool postern__channels_share_name(const struct postern__channel *left,
+		const struct postern__channel *right) {
+	bool share = postern__channel_has_name(right, left->name);
+	for (size_t i = 0; !share && i < left->former_name_count; i++) {
+		share = postern__channel_has_name(right, left->former_names[i]);
+	}
+	return share;
+}
+
+static struct postern__channel *
+find_former(const struct postern_generation *generation, const char *name) {
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		if (postern__channel_has_name(generation->channels[i], name)) {
+			return generation->channels[i];
+		}
+	}
+	return NULL;
+}
+
 struct postern__channel *
 postern__generation_channel(const struct postern_generation *generation,
 		const char *name) {
@@ -465,7 +550,8 @@ postern__generation_channel(const struct postern_generation *generation,
 							  generation->channel_count,
 							  sizeof(struct postern__channel *), compare_name)
 					: NULL;
-	return found ? *found : NULL;
+	return found || !name ? (found ? *found : NULL)
+						  : find_former(generation, name);
 }
 
 static int compare_channels(const void *left, const void *right) {

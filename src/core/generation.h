@@ -20,6 +20,11 @@ struct postern__breaker;
 
 struct postern__channel {
 	char *name;
+	char **former_names;
+	size_t former_name_count;
+	/* The source of messages without one: the name that the channel was created
+	   with, once the store has assigned it. */
+	char first_name[POSTERN_CHANNEL_NAME_LEN_MAX + 1];
 	enum postern_unrouted unrouted;
 	enum postern_on_conflict on_conflict;
 	bool without_inbox;
@@ -123,7 +128,13 @@ struct postern_generation *postern__generation_acquire(struct postern_box *box);
 void postern__generation_release(struct postern_generation *generation);
 /* With the mutex: whether its generation is the one in place. */
 bool postern__handler_in_place(const struct postern__handler *handler);
-/* NULL: none. */
+/* Whether this is the channel's name or a former one. */
+bool postern__channel_has_name(const struct postern__channel *channel,
+		const char *name);
+/* Whether a name of one is a name of the other: the store has both as one. */
+bool postern__channels_share_name(const struct postern__channel *left,
+		const struct postern__channel *right);
+/* By a name or former name; NULL: none. */
 struct postern__channel *
 postern__generation_channel(const struct postern_generation *generation,
 		const char *name);

@@ -100,10 +100,8 @@ struct postern__cleanup {
 	int64_t step_ms;          /* duration of the last batch */
 	struct postern_cleanup total;
 };
-/* Whether any channel has a retention. */
-bool postern__cleaning_needed(struct postern_box *box);
-/* Clean up one batch. Start with a zeroed state, call again while *more_out,
-   then call postern__cleanup_end(). */
+/* Clean up one batch, if any channel has a retention. Start with a zeroed
+   state, call again while *more_out, then call postern__cleanup_end(). */
 int postern__cleanup_step(struct postern_box *box,
 		struct postern__cleanup *state, bool *more_out,
 		struct postern_error *error);

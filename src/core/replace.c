@@ -69,15 +69,25 @@ static struct postern__handler *find_predecessor(struct postern_box *box,
 	return renamed;
 }
 
+static const struct postern__channel *
+find_channel(const struct postern_generation *generation,
+		const struct postern__channel *wanted) {
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		if (postern__channels_share_name(generation->channels[i], wanted)) {
+			return generation->channels[i];
+		}
+	}
+	return NULL;
+}
+
 /* With both mutexes. */
 static void take_over_channel(struct postern_box *box,
 		struct postern__channel *channel) {
 	postern__list_each(link, &box->generations) {
 		const struct postern__channel *old =
-				postern__generation_channel(container_of(link,
-													struct postern_generation,
-													link),
-						channel->name);
+				find_channel(container_of(link, struct postern_generation,
+									 link),
+						channel);
 		if (old) {
 			free(channel->state);
 			channel->state = old->state;

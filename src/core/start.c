@@ -107,15 +107,24 @@ static void add_channel(struct enrolling *work,
 		struct postern__channel *channel) {
 	struct postern_enrolment *enrolment = &work->enrolment;
 	for (size_t i = 0; i < enrolment->channel_count; i++) {
-		if (strcmp(work->channels[i]->name, channel->name) == 0) {
-			return;
+		if (work->channels[i]->generation != channel->generation &&
+				postern__channels_share_name(work->channels[i], channel)) {
+			return; /* the store has both as one */
 		}
 	}
 	work->channels[enrolment->channel_count] = channel;
 	enrolment->channels[enrolment->channel_count++] =
 			(struct postern_enrol_channel){
 				.name = channel->name,
+				.former_names = (const char *const *)channel->former_names,
+				.former_name_count = channel->former_name_count,
 				.max_size = channel->max_message_size,
+				.retention = {
+					.payload_ms = channel->retention_payload_ms,
+					.dedupe_ms = channel->retention_dedupe_ms > 0
+										 ? channel->retention_dedupe_ms
+										 : -1,
+				},
 			};
 }
 
@@ -200,6 +209,9 @@ static void copy_ids(struct postern_generation *generation,
 	for (size_t i = 0; i < work->enrolment.channel_count; i++) {
 		if (work->channels[i]->generation == generation) {
 			work->channels[i]->id = work->enrolment.channels[i].id;
+			memcpy(work->channels[i]->first_name,
+					work->enrolment.channels[i].first_name,
+					sizeof(work->channels[i]->first_name));
 		}
 	}
 	for (size_t i = 0; i < work->enrolment.handler_count; i++) {

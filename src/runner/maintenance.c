@@ -66,10 +66,7 @@ static void clean_next_batch(struct postern_runner *runner) {
 	struct postern_error error = { 0 };
 	bool more = false;
 	postern__point("steward.cleaning");
-	int r = postern__cleaning_needed(box)
-					? postern__cleanup_step(box, &runner->cleanup, &more,
-							  &error)
-					: POSTERN_OK;
+	int r = postern__cleanup_step(box, &runner->cleanup, &more, &error);
 	if (r) {
 		postern__runner_store_result(runner, r, &error);
 	}

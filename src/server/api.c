@@ -308,6 +308,20 @@ static unsigned flags_of(const char *method, const char *path) {
 	return route ? route->flags : QUICK;
 }
 
+static bool is_text(const char *name, const char *text, size_t len) {
+	/* No character of a channel name needs to be encoded. */
+	return strlen(name) == len && memcmp(name, text, len) == 0;
+}
+
+static bool is_named(const struct postern__config_channel *channel,
+		const char *text, size_t len) {
+	bool is = is_text(channel->name, text, len);
+	for (size_t i = 0; !is && i < channel->former_name_count; i++) {
+		is = is_text(channel->former_names[i], text, len);
+	}
+	return is;
+}
+
 /* The body limit of the channel in the path; 0: not configured. */
 static size_t channel_body_len_max(const struct postern__api *api,
 		const char *path) {
@@ -319,9 +333,7 @@ static size_t channel_body_len_max(const struct postern__api *api,
 	for (size_t i = 0; i < count; i++) {
 		const struct postern__config_channel *channel =
 				postern__config_channel(api->config, i);
-		/* No character of a channel name needs to be encoded. */
-		if (strlen(channel->name) == segments.len[2] &&
-				memcmp(channel->name, segments.text[2], segments.len[2]) == 0) {
+		if (is_named(channel, segments.text[2], segments.len[2])) {
 			return (size_t)channel->values.max_message_size;
 		}
 	}

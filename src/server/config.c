@@ -401,11 +401,21 @@ postern__config_channel(const struct postern__config *config, size_t index) {
 	return index < config->channel_count ? &config->channels[index] : NULL;
 }
 
+bool postern__config_channel_has_name(const struct postern__config_channel
+											  *channel,
+		const char *name) {
+	bool has = strcmp(channel->name, name) == 0;
+	for (size_t i = 0; !has && i < channel->former_name_count; i++) {
+		has = strcmp(channel->former_names[i], name) == 0;
+	}
+	return has;
+}
+
 const struct postern__config_channel *
 postern__config_channel_named(const struct postern__config *config,
 		const char *name) {
 	for (size_t i = 0; i < config->channel_count; i++) {
-		if (strcmp(config->channels[i].name, name) == 0) {
+		if (postern__config_channel_has_name(&config->channels[i], name)) {
 			return &config->channels[i];
 		}
 	}

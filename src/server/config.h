@@ -217,6 +217,8 @@ struct postern__config_channel {
 	const char *name;
 	unsigned line;
 	unsigned column;
+	const char *const *former_names;
+	size_t former_name_count;
 	const struct postern__config_store *store;
 	const struct postern__config_handler *handlers;
 	size_t handler_count;
@@ -242,7 +244,10 @@ postern__config_store_named(const struct postern__config *config,
 size_t postern__config_channel_count(const struct postern__config *config);
 const struct postern__config_channel *
 postern__config_channel(const struct postern__config *config, size_t index);
-/* The channel with this name; NULL if there is none. */
+/* The channel with this name or former name; NULL if there is none. */
+bool postern__config_channel_has_name(const struct postern__config_channel
+											  *channel,
+		const char *name);
 const struct postern__config_channel *
 postern__config_channel_named(const struct postern__config *config,
 		const char *name);

@@ -153,6 +153,8 @@ static int apply_channel(const struct postern__config *config,
 		.retention_payload_ms = values->retention_payload_ms,
 		.retention_dedupe_ms = values->retention_dedupe_ms,
 		.policy = &policy,
+		.former_names = channel->former_names,
+		.former_name_count = channel->former_name_count,
 	};
 	int r = postern_box_add_channel(box, channel->name, &options, error);
 	return r == POSTERN_OK

@@ -160,6 +160,64 @@ find_entry(const struct postern__yaml_node *node, const char *key) {
 	return entry;
 }
 
+static void read_former_names(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel *channel) {
+	if ((node->kind == POSTERN__YAML_LIST && node->count == 0) ||
+			!postern__config_list_read(config, node,
+					POSTERN_FORMER_NAME_COUNT_MAX, &channel->former_names,
+					&channel->former_name_count)) {
+		return; /* an empty list: no former names */
+	}
+	const struct postern__yaml_node *entry = node->first;
+	for (size_t i = 0; i < channel->former_name_count; i++) {
+		struct postern_error error;
+		if (postern__channel_name_check(channel->former_names[i], &error) !=
+				POSTERN_OK) {
+			postern__mistakes_add_error(&config->mistakes, &entry->place, NULL,
+					&error);
+		}
+		entry = entry->next;
+	}
+}
+
+/* How many channels have this name, or had it. */
+static size_t count_named(const struct postern__config *config,
+		const char *name, const struct postern__config_channel **first_out) {
+	size_t count = 0;
+	for (size_t i = 0; i < config->channel_count; i++) {
+		const struct postern__config_channel *channel = &config->channels[i];
+		size_t uses = strcmp(channel->name, name) == 0;
+		for (size_t n = 0; n < channel->former_name_count; n++) {
+			uses += strcmp(channel->former_names[n], name) == 0;
+		}
+		if (uses > 0 && count == 0) {
+			*first_out = channel;
+		}
+		count += uses;
+	}
+	return count;
+}
+
+/* Names and former names of all channels share one name space. */
+static void check_former_names(struct postern__config *config) {
+	for (size_t i = 0; i < config->channel_count; i++) {
+		const struct postern__config_channel *channel = &config->channels[i];
+		const struct postern__yaml_place place = { config->name, channel->line,
+			channel->column };
+		for (size_t n = 0; n < channel->former_name_count; n++) {
+			const struct postern__config_channel *first = NULL;
+			if (count_named(config, channel->former_names[n], &first) > 1) {
+				postern__mistakes_add(&config->mistakes, &place,
+						"the former name '%.60s' of the channel '%.60s' is "
+						"also a name of the channel '%.60s', line %u",
+						channel->former_names[n], channel->name, first->name,
+						first->line);
+			}
+		}
+	}
+}
+
 static void read_channel(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		struct postern__config_channel *channel) {
@@ -187,6 +245,10 @@ static void read_channel(struct postern__config *config,
 			POSTERN__LEVEL_CHANNEL, &channel->values, &parts);
 	postern__config_timeout_check(config, &channel->values, NULL);
 	check_retention(config, &channel->values);
+	if (parts.nodes[POSTERN__PART_FORMER_NAMES]) {
+		read_former_names(config, parts.nodes[POSTERN__PART_FORMER_NAMES],
+				channel);
+	}
 	if (parts.nodes[POSTERN__PART_SOURCES]) {
 		postern__config_sources_read(config, parts.nodes[POSTERN__PART_SOURCES],
 				channel);
@@ -250,4 +312,5 @@ void postern__config_channels_read(struct postern__config *config,
 		read_channel(config, entry, &channels[config->channel_count++]);
 	}
 	check_uses(config);
+	check_former_names(config);
 }

@@ -393,6 +393,8 @@ static void print_channel(struct printer *self,
 		put_scalar(self->out, channel->store->name);
 		postern__buf_append_char(self->out, '\n');
 	}
+	print_list(self, "former_names", channel->former_names,
+			channel->former_name_count);
 	print_options(self, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
 	open_sections(self, "sources", channel->source_count);

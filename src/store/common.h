@@ -17,6 +17,37 @@ struct postern__buf;
 int postern__enrolment_check(const struct postern_enrolment *enrolment,
 		struct postern_error *error);
 
+/*
+ * How a store keeps the names of channels; all in the transaction of an
+ * enrolment.
+ *
+ *   find    the channel with this name; 0: none has it.
+ *   create  a channel with this name.
+ *   add     give a channel another name.
+ *   rename  this is its present name now, if that was `from` (NULL: whatever it
+ *           was).
+ */
+struct postern__channel_namer {
+	int (*find)(void *context, const char *name, int64_t *id_out,
+			struct postern_error *error);
+	int (*create)(void *context, const char *name, int64_t *id_out,
+			struct postern_error *error);
+	int (*add)(void *context, int64_t id, const char *name,
+			struct postern_error *error);
+	int (*rename)(void *context, int64_t id, const char *name, const char *from,
+			struct postern_error *error);
+};
+
+/* Resolves the names of a channel and sets its id; POSTERN_E_INVALID if they
+   belong to different channels. */
+int postern__channel_resolve(struct postern_enrol_channel *channel,
+		const struct postern__channel_namer *namer, void *context,
+		struct postern_error *error);
+
+/* Sets first_name. */
+void postern__channel_set_first(struct postern_enrol_channel *channel,
+		const char *name);
+
 /* Sets all units to their state before a run: POSTERN_OK and POSTERN_DONE. */
 void postern__units_reset(struct postern_unit *units, size_t count);
 /* Whether the unit's completion is to be written in the transaction. */

@@ -145,6 +145,14 @@ static int memory_read_closed(struct postern_store *store, int64_t channel,
 			postern__mem_read_closed(self, channel, memory, out, error));
 }
 
+static int memory_read_retention(struct postern_store *store,
+		struct postern_memory *memory, struct postern_retention **out,
+		size_t *count_out, struct postern_error *error) {
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_read_retention(self, memory, out, count_out, error));
+}
+
 static int memory_list(struct postern_store *store,
 		const struct postern_query *query, struct postern_memory *memory,
 		struct postern_page *out, struct postern_error *error) {
@@ -260,6 +268,7 @@ static const struct postern_store_ops memory_ops = {
 	.read_pauses = memory_read_pauses,
 	.read_closed = memory_read_closed,
 	.groups = memory_groups,
+	.read_retention = memory_read_retention,
 };
 
 int postern__memory_open(size_t bytes_max,

@@ -110,13 +110,22 @@ struct memory_message {
 };
 
 struct memory_channel {
-	char *name;
+	/* In channel_names: the present name, and the one it was created with. */
+	const char *name;
+	const char *first_name;
+	struct postern_retention retention;
 	uint64_t accepted;
 	uint64_t duplicates;
 	uint64_t conflicts;
 	uint64_t dropped;
 	uint64_t parked;
 	struct postern_halt closed; /* its texts are the channel's own */
+};
+
+/* A name that a channel has or had. */
+struct memory_channel_name {
+	char *name;
+	int64_t channel;
 };
 
 /* A binary heap; the delivery that is due first is at the top. */
@@ -193,6 +202,8 @@ struct memory_store {
 
 	struct memory_channel *channels;
 	size_t channel_count;
+	struct memory_channel_name *channel_names;
+	size_t channel_name_count;
 	struct memory_handler *handlers;
 	size_t handler_count;
 	struct memory_name *names;
@@ -317,6 +328,33 @@ void postern__mem_cursor_init(struct memory_cursor *cursor,
 /* NULL: at the end. */
 struct memory_delivery *postern__mem_cursor_next(struct memory_cursor *cursor);
 
+/* memory_channels.c: channels and their names. */
+
+/* The channel with this name, present or former; 0: there is none. */
+int64_t postern__mem_channel_id(const struct memory_store *self,
+		const char *name);
+/* Whether the message has this source; each name of its channel means that it
+   came without one. */
+bool postern__mem_has_source(const struct memory_store *self,
+		const struct memory_message *message, const char *source);
+/* The channels before an enrolment, to restore them if it fails. */
+struct memory_channels_saved {
+	struct memory_channel *channels;
+	size_t count;
+	size_t name_count;
+};
+/* Also reserves room for new names. */
+bool postern__mem_channels_save(struct memory_channels_saved *saved,
+		struct memory_store *self, const struct postern_enrolment *enrolment);
+void postern__mem_channels_restore(const struct memory_channels_saved *saved,
+		struct memory_store *self);
+int postern__mem_channel_enrol(struct memory_store *self,
+		struct postern_enrol_channel *channel, struct postern_error *error);
+int postern__mem_read_retention(struct memory_store *self,
+		struct postern_memory *memory, struct postern_retention **out,
+		size_t *count_out, struct postern_error *error);
+void postern__mem_channels_finish(struct memory_store *self);
+
 /* memory_directory.c: channels and handlers. */
 
 struct memory_handler *postern__mem_handler(struct memory_store *self,
@@ -330,9 +368,6 @@ struct memory_handler *postern__mem_owner(struct memory_store *self,
 			each = postern__mem_handler((self), each)->next_id)
 /* The id of the handler that has this key; 0: no handler has it. */
 int64_t postern__mem_resolve(const struct memory_store *self, const char *key);
-/* 0: no such channel. */
-int64_t postern__mem_channel_id(const struct memory_store *self,
-		const char *name);
 void postern__mem_directory_finish(struct memory_store *self);
 int postern__mem_read_pauses(struct memory_store *self, const int64_t *handlers,
 		size_t count, struct postern_memory *memory, struct postern_halt *out,

@@ -45,25 +45,12 @@ int64_t postern__mem_resolve(const struct memory_store *self, const char *key) {
 	return name ? self->handlers[name->handler - 1].owner : 0;
 }
 
-int64_t postern__mem_channel_id(const struct memory_store *self,
-		const char *name) {
-	for (size_t i = 0; i < self->channel_count; i++) {
-		if (strcmp(self->channels[i].name, name) == 0) {
-			return (int64_t)i + 1;
-		}
-	}
-	return 0;
-}
-
 static void node_destroy(struct memory_node *node) {
 	free(node->handlers);
 }
 
 void postern__mem_directory_finish(struct memory_store *self) {
-	for (size_t i = 0; i < self->channel_count; i++) {
-		free(self->channels[i].name);
-		postern__mem_halt_finish(&self->channels[i].closed);
-	}
+	postern__mem_channels_finish(self);
 	for (size_t i = 0; i < self->handler_count; i++) {
 		free(self->handlers[i].pending.items);
 		postern__mem_halt_finish(&self->handlers[i].pause);
@@ -74,7 +61,6 @@ void postern__mem_directory_finish(struct memory_store *self) {
 	for (size_t i = 0; i < self->node_count; i++) {
 		node_destroy(&self->nodes[i]);
 	}
-	free(self->channels);
 	free(self->handlers);
 	free(self->names);
 	free(self->nodes);
@@ -110,15 +96,14 @@ static bool enrolment_reserve(struct memory_store *self,
 
 /* The directory before an enrolment, to restore it if that fails. */
 struct directory_saved {
-	size_t channel_count;
+	struct memory_channels_saved channels;
 	size_t handler_count;
 	size_t name_count;
 	struct memory_handler *handlers; /* for their owners and pauses */
 };
 
 static bool directory_save(struct directory_saved *saved,
-		const struct memory_store *self) {
-	saved->channel_count = self->channel_count;
+		struct memory_store *self, const struct postern_enrolment *enrolment) {
 	saved->handler_count = self->handler_count;
 	saved->name_count = self->name_count;
 	saved->handlers =
@@ -126,7 +111,8 @@ static bool directory_save(struct directory_saved *saved,
 	for (size_t i = 0; saved->handlers && i < self->handler_count; i++) {
 		saved->handlers[i] = self->handlers[i];
 	}
-	return saved->handlers;
+	return postern__mem_channels_save(&saved->channels, self, enrolment) &&
+		   saved->handlers;
 }
 
 /* Links the ids of each owner in a list. */
@@ -146,9 +132,7 @@ static void chain_ids(struct memory_store *self) {
 
 static void directory_restore(const struct directory_saved *saved,
 		struct memory_store *self) {
-	while (self->channel_count > saved->channel_count) {
-		free(self->channels[--self->channel_count].name);
-	}
+	postern__mem_channels_restore(&saved->channels, self);
 	while (self->name_count > saved->name_count) {
 		free(self->names[--self->name_count].key);
 	}
@@ -158,24 +142,6 @@ static void directory_restore(const struct directory_saved *saved,
 		self->handlers[i].pause = saved->handlers[i].pause;
 	}
 	chain_ids(self);
-}
-
-static bool channel_enrol(struct memory_store *self,
-		struct postern_enrol_channel *channel) {
-	int64_t id = postern__mem_channel_id(self, channel->name);
-	if (!id) {
-		char *name = strdup(channel->name);
-		if (!name) {
-			return false;
-		}
-		self->channels[self->channel_count] = (struct memory_channel){
-			.name = name,
-		};
-		self->channel_count++;
-		id = (int64_t)self->channel_count;
-	}
-	channel->id = id;
-	return true;
 }
 
 static bool name_add(struct memory_store *self, const char *key,
@@ -302,23 +268,29 @@ int postern__mem_enrol(struct memory_store *self,
 	struct directory_saved saved = { 0 };
 	int64_t *ids = malloc((enrolment->handler_count + 1) * sizeof(int64_t));
 	bool ok = ids && enrolment_reserve(self, enrolment) &&
-			  directory_save(&saved, self);
+			  directory_save(&saved, self, enrolment);
 
-	for (size_t i = 0; ok && i < enrolment->channel_count; i++) {
-		ok = channel_enrol(self, &enrolment->channels[i]);
+	for (size_t i = 0; ok && r == POSTERN_OK && i < enrolment->channel_count;
+			i++) {
+		r = postern__mem_channel_enrol(self, &enrolment->channels[i], error);
 	}
-	for (size_t i = 0; ok && i < enrolment->handler_count; i++) {
+	for (size_t i = 0; ok && r == POSTERN_OK && i < enrolment->handler_count;
+			i++) {
 		ok = handler_enrol(self, &enrolment->handlers[i]);
 	}
 	chain_ids(self);
-	r = ok ? resolve_all(self, enrolment, error)
-		   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	if (!ok) {
+		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	} else if (r == POSTERN_OK) {
+		r = resolve_all(self, enrolment, error);
+	}
 	if (r == POSTERN_OK) {
 		node_take_ids(self, enrolment, ids);
 		ids = NULL; /* the node owns them now */
-	} else if (saved.handlers) {
+	} else if (saved.handlers && saved.channels.channels) {
 		directory_restore(&saved, self);
 	}
+	free(saved.channels.channels);
 	free(saved.handlers);
 	free(ids);
 	return r;

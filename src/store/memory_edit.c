@@ -50,11 +50,12 @@ static bool message_matches(const struct memory_store *self,
 	return (!filter->seq || filter->seq == message->seq) &&
 		   (!filter->since_ms || data->received_at_ms >= filter->since_ms) &&
 		   (!filter->until_ms || data->received_at_ms < filter->until_ms) &&
-		   text_matches(filter->channel,
-				   self->channels[message->channel - 1].name) &&
+		   (!filter->channel || postern__mem_channel_id(self,
+										filter->channel) == message->channel) &&
 		   text_matches(filter->message_id, data->id) &&
 		   id_matches(filter, data->id) &&
-		   text_matches(filter->source, data->source) &&
+		   (!filter->source ||
+				   postern__mem_has_source(self, message, filter->source)) &&
 		   (!filter->type ||
 				   postern__pattern_match(filter->type, strlen(filter->type),
 						   data->type, strlen(data->type)));

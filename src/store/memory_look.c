@@ -206,7 +206,7 @@ int postern__mem_find(struct memory_store *self, const char *id,
 	for (size_t i = self->message_count; i > 0 && count < max; i--) {
 		const struct memory_message *message = self->messages[i - 1];
 		if (message && !message->removed && strcmp(message->data.id, id) == 0 &&
-				(!source || strcmp(message->data.source, source) == 0) &&
+				(!source || postern__mem_has_source(self, message, source)) &&
 				(!channel || postern__mem_channel_id(self, channel) ==
 									 message->channel)) {
 			seqs[count++] = message->seq;

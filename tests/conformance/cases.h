@@ -23,6 +23,7 @@ extern const struct tap_case node_cases[];
 extern const struct tap_case engage_cases[];
 extern const struct tap_case clean_cases[];
 extern const struct tap_case enrol_cases[];
+extern const struct tap_case name_cases[];
 extern const struct tap_case orphan_cases[];
 extern const struct tap_case park_cases[];
 extern const struct tap_case edit_cases[];

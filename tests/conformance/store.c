@@ -44,6 +44,7 @@ int main(int argc, char **argv) {
 		conformance_target.shared ? engage_cases : &no_case,
 		clean_cases,
 		enrol_cases,
+		name_cases,
 		orphan_cases,
 		park_cases,
 		edit_cases,

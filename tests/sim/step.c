@@ -307,9 +307,6 @@ static void step_compare(struct sim_node *node, const struct sim_op *op) {
 
 static void step_cleanup(struct sim_node *node, const struct sim_op *op) {
 	(void)op;
-	if (!postern__cleaning_needed(node->box)) {
-		return;
-	}
 	struct postern__cleanup state = { 0 };
 	bool more = true;
 	while (more) {

@@ -312,8 +312,16 @@ static void not_in_this_version(void) {
 		  "d: {sources: [{lines: a, name: x}]}}",
 				"f:1:80: the name 'x' of a source is already used" },
 		{ "tls: {cert_file: x}", "f:1:1: 'tls' is not in this version" },
-		{ "channels: {c: {former_names: [b]}}",
-				"f:1:16: 'former_names' is not in this version" },
+		{ "channels: {b: , c: {former_names: [b]}}",
+				"f:1:17: the former name 'b' of the channel 'c' is also a name "
+				"of the channel 'b', line 1" },
+		{ "channels: {c: {former_names: [a, a]}}",
+				"f:1:12: the former name 'a' of the channel 'c' is also a name "
+				"of the channel 'c', line 1" },
+		{ "channels: {c: {former_names: [a b]}}",
+				"f:1:31: the channel's name 'a b' may only have letters, "
+				"digits "
+				"and -_." },
 		{ "channels: {c: {handlers: {h: {pull: {}}}}}",
 				"f:1:31: 'pull' is not in this version" },
 		{ "channels: {c: {handlers: {h: {webhook: {url: x}}}}}",

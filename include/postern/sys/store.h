@@ -43,6 +43,7 @@
 #include <postern/message.h>
 #include <postern/sys/marker.h>
 #include <postern/sys/rate.h>
+#include <postern/sys/store_enrol.h>
 #include <postern/sys/store_view.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,35 +76,6 @@ struct postern_store_options {
 	uint32_t connections;   /* the most open at the same time; 0: 8 */
 	const char *listen_url; /* where to wait for notifications; NULL: the URL
 							   of the store */
-};
-
-struct postern_enrol_channel {
-	const char *name;
-	size_t max_size; /* of the body of a staged message */
-	int64_t id;      /* out: positive, never changes */
-};
-
-struct postern_enrol_handler {
-	const char *key;
-	const char *const *legacy_keys;
-	size_t legacy_key_count;
-	bool in_process;
-	uint32_t max_crashes;
-	/* out */
-	int64_t id; /* positive, never changes */
-};
-
-struct postern_enrolment {
-	uint64_t node;
-	/* The node was enrolled before: POSTERN_E_STALE, and nothing changes, if
-	   it has expired. An expired node never becomes live again. */
-	bool again;
-	/* How long the node is live unless renewed; 0: until it is ended. */
-	int64_t node_lease_ms;
-	struct postern_enrol_channel *channels;
-	size_t channel_count;
-	struct postern_enrol_handler *handlers;
-	size_t handler_count;
 };
 
 #define POSTERN_LOCK_NAME_LEN_MAX 200
@@ -395,17 +367,6 @@ struct postern_collection {
 	size_t accept_count;
 	size_t refused;
 	bool more; /* more may be staged */
-};
-
-/* The retention of a channel. A message is removed, with its deliveries, when
-   all of them have ended, none is poisoned, the message is not parked, and the
-   last one ended (or, without any, the message was received) payload_ms ago.
-   The remembered id is removed when the message is, and was received dedupe_ms
-   ago; so are the keys that handlers have of the message. */
-struct postern_retention {
-	int64_t channel;
-	int64_t payload_ms;
-	int64_t dedupe_ms; /* -1: forever; else never less than payload_ms */
 };
 
 #define POSTERN_CLEANING_CURSOR_LEN 40
@@ -719,6 +680,13 @@ struct postern_store_ops {
 	   the node under the same fence. */
 	int (*read_runs)(struct postern_store *store, struct postern_memory *memory,
 			struct postern_reports *out, struct postern_error *error);
+	/* Read the retention that each channel had at its last enrolment, of those
+	   with a payload_ms; dedupe_ms as in postern_retention. NULL in stores that
+	   keep none. */
+	int (*read_retention)(struct postern_store *store,
+			struct postern_memory *memory, struct postern_retention **out,
+			size_t *count_out, struct postern_error *error);
+
 	/* Count the deliveries that match the filter and have a group of errors,
 	   by group and handler, most first. The store keeps examples of at most
 	   POSTERN_GROUP_COUNT_MAX, used times to a second; other deliveries are

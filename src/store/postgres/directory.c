@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Enrolled channels and handlers: the names of channels and the ids of handlers
- * as they are stored. Neither ever changes, so this cache is valid whatever
- * other processes do; what they have added is loaded when an unknown id is
- * requested.
+ * Enrolled channels and handlers: the first names of channels and the ids of
+ * handlers as they are stored. Neither ever changes, so this cache is valid
+ * whatever other processes do; what they have added is loaded when an unknown
+ * id is requested.
  */
 
 #include <stdlib.h>
@@ -102,7 +102,10 @@ static int load_channels(struct pg_connection *connection,
 		struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
-	int r = postern__pg_run(&query, "SELECT id, name FROM @channel", error);
+	int r = postern__pg_run(&query,
+			"SELECT id, coalesce(first_name, name)"
+			" FROM @channel",
+			error);
 	for (int row = 0; r == POSTERN_OK && row < postern__pg_rows(&query);
 			row++) {
 		size_t len;

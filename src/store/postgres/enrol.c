@@ -13,30 +13,6 @@
 #include "store/common.h"
 #include "store/postgres/postgres.h"
 
-static int enrol_channel(struct pg_connection *connection,
-		struct postern_enrol_channel *channel, struct postern_error *error) {
-	struct pg_query query;
-	postern__pg_query(&query, connection);
-	postern__pg_text(&query, channel->name);
-	postern__pg_int8(&query, (int64_t)channel->max_size);
-	/* The last node to enrol sets the size limit of messages. */
-	int r = postern__pg_run(&query,
-			"WITH made AS (INSERT INTO @channel (name, max_size) SELECT $1, $2"
-			" WHERE NOT EXISTS (SELECT 1 FROM @channel WHERE name = $1)"
-			" RETURNING id), changed AS (UPDATE @channel SET max_size = $2"
-			" WHERE name = $1 AND max_size <> $2)"
-			" SELECT id FROM made UNION ALL"
-			" SELECT id FROM @channel WHERE name = $1",
-			error);
-	if (r == POSTERN_OK) {
-		channel->id = postern__pg_get(&query, 0, 0);
-	}
-	postern__pg_end(&query);
-	return r == POSTERN_OK ? postern__pg_note_channel(connection->store,
-									 channel->id, channel->name, error)
-						   : r;
-}
-
 static int enrol_handler(struct pg_connection *connection,
 		const struct postern_enrol_handler *handler,
 		struct postern_error *error) {
@@ -149,7 +125,8 @@ static int enrol_all(struct pg_connection *connection,
 	int r = postern__pg_exec(connection,
 			"LOCK TABLE @handler IN SHARE ROW EXCLUSIVE MODE", error);
 	for (size_t i = 0; r == POSTERN_OK && i < enrolment->channel_count; i++) {
-		r = enrol_channel(connection, &enrolment->channels[i], error);
+		r = postern__pg_enrol_channel(connection, &enrolment->channels[i],
+				error);
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
 		r = enrol_handler(connection, &enrolment->handlers[i], error);

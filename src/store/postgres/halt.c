@@ -144,7 +144,8 @@ static int find_channel(struct pg_connection *connection, const char *name,
 	postern__pg_now(&query);
 	int r = postern__pg_run(&query,
 			"SELECT id, coalesce($2, @now_ms()), closed, closed_at, 0,"
-			" closed_reason, closed_by FROM @channel WHERE name = $1",
+			" closed_reason, closed_by FROM @channel WHERE id ="
+			" (SELECT channel FROM @channel_name WHERE name = $1)",
 			error);
 	if (r == POSTERN_OK && postern__pg_rows(&query) == 0) {
 		r = postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'", name);

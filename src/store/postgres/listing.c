@@ -74,11 +74,11 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
 	"translate(" LAST_ERROR ", 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'," \
 	" 'abcdefghijklmnopqrstuvwxyz')"
 
-#define PAGE_BEGIN                                                     \
-	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts," \
-	" d.crashes, d.next_at, d.leased_at, d.finished_at, d.node,"       \
-	" d.error_group, " LAST_ERROR ","                                  \
-	" h.key, m.id, coalesce(m.source, c.name), m.type, c.name,"        \
+#define PAGE_BEGIN                                                            \
+	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts,"        \
+	" d.crashes, d.next_at, d.leased_at, d.finished_at, d.node,"              \
+	" d.error_group, " LAST_ERROR ","                                         \
+	" h.key, m.id, coalesce(m.source, c.first_name, c.name), m.type, c.name," \
 	" m.received_at FROM (SELECT * FROM ("
 #define PAGE_END(direction)                                     \
 	") AS p ORDER BY seq" direction ", handler LIMIT $12) AS d" \
@@ -126,15 +126,16 @@ static void add_message_filter(struct postern__buf *sql,
 		const char *sql;
 	} conditions[] = {
 		{ filter->channel, "m.channel = ANY (ARRAY("
-						   "SELECT id FROM @channel WHERE name = $5))" },
+						   "SELECT channel FROM @channel_name"
+						   " WHERE name = $5))" },
 		{ filter->since_ms != 0, "m.received_at >= $6" },
 		{ filter->until_ms != 0, "m.received_at < $7" },
 		{ filter->message_id, "m.id = $8" },
 		{ filter->message_id_count > 0, "m.id = ANY ($15)" },
 		{ filter->type, "m.type LIKE $10" },
-		{ filter->source,
-				"(m.source = $11 OR (m.source IS NULL AND m.channel ="
-				" ANY (ARRAY(SELECT id FROM @channel WHERE name = $11))))" },
+		{ filter->source, "(m.source = $11 OR (m.source IS NULL AND m.channel ="
+						  " ANY (ARRAY(SELECT channel FROM @channel_name"
+						  " WHERE name = $11))))" },
 	};
 	bool any = false;
 	for (size_t i = 0; i < sizeof conditions / sizeof conditions[0]; i++) {

@@ -242,10 +242,11 @@ static int find_seqs(struct pg_connection *connection, void *context,
 			work->max < INT32_MAX ? (int64_t)work->max : INT32_MAX);
 	int r = postern__pg_run(&query,
 			"SELECT m.seq FROM @seen s JOIN @message m ON m.seq = s.seq"
-			" JOIN @channel c ON c.id = m.channel"
 			" WHERE s.k0 = $1 AND s.scope = 0 AND m.id = $2"
-			" AND ($3 IS NULL OR coalesce(m.source, c.name) = $3)"
-			" AND ($4 IS NULL OR c.name = $4)"
+			" AND ($3 IS NULL OR m.source = $3 OR m.source IS NULL AND"
+			" m.channel = (SELECT channel FROM @channel_name WHERE name = $3))"
+			" AND ($4 IS NULL OR m.channel ="
+			" (SELECT channel FROM @channel_name WHERE name = $4))"
 			" ORDER BY m.seq DESC LIMIT $5",
 			error);
 	work->count = r == POSTERN_OK ? (size_t)postern__pg_rows(&query) : 0;

@@ -430,7 +430,7 @@ struct pg_store {
 	int64_t next_seq; /* of this process, up to seq_end */
 	int64_t seq_end;
 	int64_t seq_until_ms; /* then a new block is allocated, to keep the order */
-	/* Known enrolled channels (their names) and handlers, by id. */
+	/* Known enrolled channels (their first names) and handlers, by id. */
 	char **channels;
 	size_t channel_count;
 	bool *handlers;
@@ -581,6 +581,14 @@ extern const size_t postern__pg_upgrade_count;
 int postern__pg_migrate(struct pg_store *self, bool must_exist, bool no_migrate,
 		struct postern_error *error);
 
+/* channels.c: names and retention of channels. */
+
+int postern__pg_enrol_channel(struct pg_connection *connection,
+		struct postern_enrol_channel *channel, struct postern_error *error);
+int postern__pg_read_retention(struct postern_store *store,
+		struct postern_memory *memory, struct postern_retention **out,
+		size_t *count_out, struct postern_error *error);
+
 /* upgrade.c: the schema of an older version. */
 
 /* Upgrade it to the newest one, in the transaction of the connection. */
@@ -628,9 +636,10 @@ int postern__pg_allocate_seqs(struct pg_connection *connection, size_t count,
 		int64_t *out, struct postern_error *error);
 
 /* The columns that postern__pg_message_read() reads, in a FROM with m and c. */
-#define PG_MESSAGE_COLUMNS                                           \
-	"m.id, coalesce(m.source, c.name), m.type, m.subject, m.time,"   \
-	" m.content_type, m.correlation_id, m.traceparent, m.transport," \
+#define PG_MESSAGE_COLUMNS                                                \
+	"m.id, coalesce(m.source, c.first_name, c.name), m.type, m.subject, " \
+	"m.time,"                                                             \
+	" m.content_type, m.correlation_id, m.traceparent, m.transport,"      \
 	" m.headers, m.body, m.received_at"
 #define PG_MESSAGE_COLUMN_COUNT 12
 int postern__pg_message_read(const struct pg_query *query, int row, int column,

@@ -253,7 +253,8 @@ static int check_message(struct sqlite_store *self,
 	postern__sqlite_bind_int(&query, 2, accept->channel);
 	postern__sqlite_bind_text(&query, 3, accept->message->id);
 	postern__sqlite_bind_text(&query, 4, accept->message->source);
-	postern__sqlite_bind_text(&query, 5, self->channels[accept->channel].name);
+	postern__sqlite_bind_text(&query, 5,
+			self->channels[accept->channel].first_name);
 	postern__sqlite_bind_int(&query, 6, !accept->key.is_id);
 	if (postern__sqlite_row(&query)) {
 		exists = true;

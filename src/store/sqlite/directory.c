@@ -24,7 +24,7 @@ static int ids_damaged_fail(const struct sqlite_store *self,
 
 void postern__sqlite_directory_unload(struct sqlite_store *self) {
 	for (size_t i = 1; i <= self->channel_count; i++) {
-		free(self->channels[i].name);
+		free(self->channels[i].first_name);
 	}
 	free(self->channels);
 	free(self->handlers);
@@ -50,7 +50,8 @@ static int load_channels(struct sqlite_store *self,
 	bool dense = true;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"SELECT id, name, closed FROM postern_channel ORDER BY id");
+			"SELECT id, coalesce(first_name, name), closed FROM postern_channel"
+			" ORDER BY id");
 	while (memory && dense && postern__sqlite_row(&query)) {
 		size_t index = self->channel_count + 1;
 		dense = postern__sqlite_int(&query, 0) == (int64_t)index &&
@@ -58,10 +59,10 @@ static int load_channels(struct sqlite_store *self,
 		const char *name =
 				(const char *)sqlite3_column_text(query.statement, 1);
 		if (dense) {
-			self->channels[index].name = name ? strdup(name) : NULL;
+			self->channels[index].first_name = name ? strdup(name) : NULL;
 			self->channels[index].closed = postern__sqlite_int(&query, 2) != 0;
 			self->channel_count++;
-			memory = self->channels[index].name;
+			memory = self->channels[index].first_name;
 		}
 	}
 	r = postern__sqlite_end(&query, error);

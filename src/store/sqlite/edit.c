@@ -377,17 +377,17 @@ static int edit_handler(struct sqlite_store *self, struct postern_edit *edit,
 
 static int edit_channel(struct sqlite_store *self, struct postern_edit *edit,
 		struct postern_error *error) {
-	size_t id = 1;
-	while (id <= self->channel_count &&
-			strcmp(self->channels[id].name, edit->channel) != 0) {
-		id++;
+	int64_t id = 0;
+	int r = postern__sqlite_channel_find(self, edit->channel, &id, error);
+	if (r != POSTERN_OK) {
+		return r;
 	}
-	if (id > self->channel_count) {
+	if (!postern__sqlite_channel(self, id)) {
 		return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
 				edit->channel);
 	}
 	const struct halted channel = {
-		.id = (int64_t)id,
+		.id = id,
 		.select = "SELECT closed, closed_at, 0, closed_reason, closed_by"
 				  " FROM postern_channel WHERE id = ?1",
 		.update = "UPDATE postern_channel SET closed = ?2, closed_at = ?3,"
@@ -395,7 +395,7 @@ static int edit_channel(struct sqlite_store *self, struct postern_edit *edit,
 				  " WHERE id = ?1 AND ?4 = 0",
 	};
 	struct postern_halt closed;
-	int r = edit_halt(self, edit, &channel, &closed, error);
+	r = edit_halt(self, edit, &channel, &closed, error);
 	if (r == POSTERN_OK && edit->count > 0 && !edit->dry_run) {
 		self->channels[id].closed = closed.on;
 	}

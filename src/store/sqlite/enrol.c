@@ -14,26 +14,6 @@
 #include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
-static int channel_enrol(struct sqlite_store *self,
-		struct postern_enrol_channel *channel, struct postern_error *error) {
-	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
-			"INSERT INTO postern_channel (name) VALUES (?1)"
-			" ON CONFLICT DO NOTHING");
-	postern__sqlite_bind_text(&query, 1, channel->name);
-	int r = postern__sqlite_end(&query, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
-	postern__sqlite_query(&query, &self->writer,
-			"SELECT id FROM postern_channel WHERE name = ?1");
-	postern__sqlite_bind_text(&query, 1, channel->name);
-	if (postern__sqlite_row(&query)) {
-		channel->id = postern__sqlite_int(&query, 0);
-	}
-	return postern__sqlite_end(&query, error);
-}
-
 static int key_insert(struct sqlite_store *self, const char *key,
 		int64_t handler, struct postern_error *error) {
 	struct sqlite_query query;
@@ -208,7 +188,7 @@ static int enrol_all(struct sqlite_store *self,
 		struct postern_enrolment *enrolment, struct postern_error *error) {
 	int r = reenrol_check(self, enrolment, error);
 	for (size_t i = 0; r == POSTERN_OK && i < enrolment->channel_count; i++) {
-		r = channel_enrol(self, &enrolment->channels[i], error);
+		r = postern__sqlite_channel_enrol(self, &enrolment->channels[i], error);
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < enrolment->handler_count; i++) {
 		r = handler_enrol(self, &enrolment->handlers[i], error);

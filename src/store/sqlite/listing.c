@@ -33,8 +33,8 @@ enum { SOURCE_OPEN, SOURCE_LEDGER, SOURCE_PARKED };
 	" AND a.handler = d.handler AND a.error IS NOT NULL"         \
 	" ORDER BY a.number DESC LIMIT 1)"
 
-#define MESSAGE_COLUMNS                                         \
-	" h.key, m.id, coalesce(m.source, c.name), m.type, c.name," \
+#define MESSAGE_COLUMNS                                                       \
+	" h.key, m.id, coalesce(m.source, c.first_name, c.name), m.type, c.name," \
 	" m.received_at"
 
 /* A message with one of the ids, which are a JSON array. */
@@ -59,9 +59,10 @@ static const char *const columns[SQLITE_LISTING_SOURCES] = {
 			"SELECT d.seq, d.handler, d.state, d.fence, d.failures,"
 			" d.starts, d.crashes, 0, 0, d.finished_at, 0, " LAST_ERROR
 			", d.error_group," MESSAGE_COLUMNS,
-	[SOURCE_PARKED] = "SELECT d.seq, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL,"
-					  " NULL, m.id, coalesce(m.source, c.name), m.type,"
-					  " c.name, m.received_at",
+	[SOURCE_PARKED] =
+			"SELECT d.seq, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL,"
+			" NULL, m.id, coalesce(m.source, c.first_name, c.name), m.type,"
+			" c.name, m.received_at",
 };
 
 static const char *const tables[SQLITE_LISTING_SOURCES] = {
@@ -130,7 +131,9 @@ static void add_filter(struct postern__buf *sql, int source,
 		postern__buf_append_text(sql, " AND s.owner = :owner");
 	}
 	if (filter->channel) {
-		postern__buf_append_text(sql, " AND c.name = :channel");
+		postern__buf_append_text(sql,
+				" AND m.channel = (SELECT channel FROM postern_channel_name"
+				" WHERE name = :channel)");
 	}
 	if (filter->since_ms) {
 		postern__buf_append_text(sql, " AND m.received_at >= :since");
@@ -148,7 +151,9 @@ static void add_filter(struct postern__buf *sql, int source,
 	}
 	if (filter->source) {
 		postern__buf_append_text(sql,
-				" AND coalesce(m.source, c.name) = :source");
+				" AND (m.source = :source OR m.source IS NULL AND m.channel ="
+				" (SELECT channel FROM postern_channel_name"
+				" WHERE name = :source))");
 	}
 }
 

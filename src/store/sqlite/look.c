@@ -262,10 +262,12 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 	postern__sqlite_query(&query, &self->reader,
 			"SELECT m.seq FROM postern_seen s"
 			" CROSS JOIN postern_message m ON m.seq = s.seq"
-			" CROSS JOIN postern_channel c ON c.id = m.channel"
 			" WHERE s.key BETWEEN ?1 AND ?2 AND s.scope = 0 AND m.id = ?3"
-			" AND (?4 IS NULL OR coalesce(m.source, c.name) = ?4)"
-			" AND (?5 IS NULL OR c.name = ?5)"
+			" AND (?4 IS NULL OR m.source = ?4 OR m.source IS NULL"
+			" AND m.channel = (SELECT channel FROM postern_channel_name"
+			" WHERE name = ?4))"
+			" AND (?5 IS NULL OR m.channel = (SELECT channel"
+			" FROM postern_channel_name WHERE name = ?5))"
 			" ORDER BY m.seq DESC");
 	postern__sqlite_bind_blob(&query, 1, first, sizeof first);
 	postern__sqlite_bind_blob(&query, 2, last, sizeof last);

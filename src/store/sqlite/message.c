@@ -19,7 +19,7 @@ int postern__sqlite_no_memory(struct postern_error *error) {
 int postern__sqlite_message_insert(struct sqlite_store *self, int64_t seq,
 		int64_t channel, int64_t received_at,
 		const struct postern_message *message, struct postern_error *error) {
-	const char *name = self->channels[channel].name;
+	const char *name = self->channels[channel].first_name;
 	const char *transport = message->transport;
 	if (message->header_count > 0) {
 		postern__buf_reset(&self->headers);

@@ -154,7 +154,7 @@ struct sqlite_channel_counts {
 };
 
 struct sqlite_channel {
-	char *name;
+	char *first_name; /* the source of messages that have none */
 	bool closed;
 	struct sqlite_channel_counts changes;
 };
@@ -432,9 +432,10 @@ int postern__sqlite_message_insert(struct sqlite_store *self, int64_t seq,
 
 /* The columns that postern__sqlite_message_read() reads, in a FROM with m and
    c. */
-#define SQLITE_MESSAGE_COLUMNS                                       \
-	"m.id, coalesce(m.source, c.name), m.type, m.subject, m.time,"   \
-	" m.content_type, m.correlation_id, m.traceparent, m.transport," \
+#define SQLITE_MESSAGE_COLUMNS                                            \
+	"m.id, coalesce(m.source, c.first_name, c.name), m.type, m.subject, " \
+	"m.time,"                                                             \
+	" m.content_type, m.correlation_id, m.traceparent, m.transport,"      \
 	" m.headers, m.body, m.received_at"
 int postern__sqlite_message_read(struct sqlite_query *query, int column,
 		struct postern_memory *memory, struct postern_message *out,
@@ -621,6 +622,17 @@ int postern__sqlite_orphans(struct postern_store *store, uint64_t node,
 		const char *only, bool poison, size_t max,
 		struct postern_memory *memory, struct postern_orphan **orphans_out,
 		size_t *count_out, struct postern_error *error);
+/* channels.c */
+/* The channel with this name, present or former; inside the gate. *id_out is
+   unchanged if there is none. */
+int postern__sqlite_channel_find(struct sqlite_store *self, const char *name,
+		int64_t *id_out, struct postern_error *error);
+int postern__sqlite_channel_enrol(struct sqlite_store *self,
+		struct postern_enrol_channel *channel, struct postern_error *error);
+int postern__sqlite_read_retention(struct postern_store *store,
+		struct postern_memory *memory, struct postern_retention **out,
+		size_t *count_out, struct postern_error *error);
+
 int postern__sqlite_read_pauses(struct postern_store *store,
 		const int64_t *handlers, size_t count, struct postern_memory *memory,
 		struct postern_halt *out, struct postern_error *error);

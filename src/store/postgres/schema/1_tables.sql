@@ -19,8 +19,10 @@ CREATE FUNCTION @now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
 -- its messages before it writes them.
 CREATE SEQUENCE @message_seq INCREMENT BY 1000 MINVALUE 1 START 1;
 
--- max_size: the limit of a body, in bytes. closed: by an operator; no message
--- is accepted.
+-- name: the present one. max_size: the limit of a body, in bytes. first_name:
+-- the one it was created with, NULL if that is still its name. payload_ms,
+-- dedupe_ms: its last retention, NULL for none. closed:
+-- by an operator; no message is accepted.
 CREATE TABLE @channel (
 	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	name text NOT NULL UNIQUE,
@@ -28,7 +30,16 @@ CREATE TABLE @channel (
 	closed boolean NOT NULL DEFAULT false,
 	closed_at bigint NOT NULL DEFAULT 0,
 	closed_reason text,
-	closed_by text
+	closed_by text,
+	first_name text,
+	payload_ms bigint,
+	dedupe_ms bigint
+);
+
+-- Every name a channel ever had.
+CREATE TABLE @channel_name (
+	name text PRIMARY KEY,
+	channel integer NOT NULL REFERENCES @channel
 );
 -- Channels that an accept must be checked against: rarely any.
 CREATE INDEX channel_closed ON @channel (id) WHERE closed;
@@ -163,7 +174,7 @@ CREATE TABLE @lock (
 	late_since bigint
 );
 
--- source: NULL if it is the channel's name. transport: NULL for 'api'. headers:
+-- source: NULL if it is the channel's first name. transport: NULL for 'api'. headers:
 -- name, zero byte, value, zero byte, …
 CREATE TABLE @message (
 	seq bigint PRIMARY KEY,

@@ -1079,7 +1079,7 @@ BEGIN
 		SELECT l.seq, l.handler, l.fence, l.failures,
 			CASE WHEN l.n <= v_suspects THEN v_suspicion ELSE 0::smallint END,
 			v_wants[array_position(v_ids, l.handler)],
-			m.channel, m.id, coalesce(m.source, c.name), m.type, m.subject,
+			m.channel, m.id, coalesce(m.source, c.first_name, c.name), m.type, m.subject,
 			m.time, m.content_type, m.correlation_id, m.traceparent,
 			m.transport, m.headers, m.body, m.received_at, NULL::boolean,
 			NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,

@@ -71,6 +71,12 @@ DECLARE
 BEGIN
 	SELECT c.id, c.max_size, (SELECT bool_and(rests) FROM @node_sleep) AS all_rest
 		INTO v_channel FROM @channel c WHERE c.name = p_channel;
+	IF NOT FOUND THEN -- perhaps a former name
+		SELECT c.id, c.max_size,
+			(SELECT bool_and(rests) FROM @node_sleep) AS all_rest
+			INTO v_channel FROM @channel_name n JOIN @channel c ON c.id = n.channel
+			WHERE n.name = p_channel;
+	END IF;
 	IF NOT FOUND THEN
 		RAISE 'postern.publish: no channel "%"', p_channel
 			USING ERRCODE = 'undefined_object', HINT = 'Nodes enrol the channels '
@@ -190,7 +196,7 @@ BEGIN
 					SELECT c.id FROM @channel c WHERE c.closed)
 			LIMIT p_max FOR UPDATE SKIP LOCKED
 		)
-		SELECT t.place, t.channel, t.id, coalesce(t.source, c.name), t.type,
+		SELECT t.place, t.channel, t.id, coalesce(t.source, c.first_name, c.name), t.type,
 			t.subject, NULL::text, t.content_type, t.correlation_id,
 			t.traceparent, 'publish'::text, t.headers, t.body, 0::bigint,
 			pg_current_xact_id()::text::bigint

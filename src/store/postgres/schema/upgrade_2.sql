@@ -64,3 +64,11 @@ CREATE TABLE @cancel (
 	reason text,
 	PRIMARY KEY (seq, handler)
 );
+
+ALTER TABLE @channel ADD first_name text, ADD payload_ms bigint,
+	ADD dedupe_ms bigint;
+CREATE TABLE @channel_name (
+	name text PRIMARY KEY,
+	channel integer NOT NULL REFERENCES @channel
+);
+INSERT INTO @channel_name SELECT name, id FROM @channel;
