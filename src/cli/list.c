@@ -42,14 +42,14 @@ static void print_table(const json_t *items, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
 		{ "SEQ", true },
-		{ "ID", false },
-		{ "CHANNEL", false },
-		{ "HANDLER", false },
-		{ "TYPE", false },
+		{ "ID", POSTERN__TABLE_SHORTENED },
+		{ "CHANNEL", POSTERN__TABLE_SHORTENED },
+		{ "HANDLER", POSTERN__TABLE_SHORTENED },
+		{ "TYPE", POSTERN__TABLE_SHORTENED },
 		{ "STATE", false },
 		{ "ATTEMPT", true },
 		{ "RECEIVED", false },
-		{ "DETAIL", false },
+		{ "DETAIL", POSTERN__TABLE_SHORTENED },
 		{ "LAST ERROR", false },
 	};
 	const struct postern_clock *clock = postern_clock_system();

@@ -179,7 +179,6 @@ static void print_history(const json_t *handlers, bool several) {
 		{ "HANDLER", false },
 		{ "DONE", true },
 		{ "DISCARDED", true },
-		{ "RETURNED", true },
 		{ "SINCE", false },
 	};
 	struct postern__table table;
@@ -193,7 +192,6 @@ static void print_history(const json_t *handlers, bool several) {
 		postern__table_text(&table, postern__reply_text(row, "key"));
 		postern__table_count(&table, postern__reply_count(row, "done"));
 		postern__table_count(&table, postern__reply_count(row, "discarded"));
-		postern__table_count(&table, postern__reply_count(row, "returned"));
 		postern__table_text(&table, "the store exists");
 	}
 	print(&table);

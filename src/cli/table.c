@@ -17,8 +17,11 @@
 
 /* The longest text of a cell; errors and ids are shorter. */
 #define CELL_LEN_MAX 65536
-/* The least width of a column that is cut. */
+/* The least width of the last column, and of one that is shortened in the
+   middle; ids are shortened until an error has a readable width. */
 #define CUT_WIDTH_MIN 12
+#define MIDDLE_WIDTH_MIN 12
+#define LAST_WIDTH_WANTED 40
 
 void postern__table_init(struct postern__table *table,
 		const struct postern__column *columns, size_t count) {
@@ -89,6 +92,39 @@ void postern__table_count(struct postern__table *table, uint64_t count) {
 	postern__table_text(table, text);
 }
 
+static bool is_shortened(const struct postern__table *table, size_t column) {
+	return table->columns[column].style == POSTERN__TABLE_SHORTENED;
+}
+
+/* Shorten columns in the middle, the widest first, by `excess` in total. */
+static void shorten_middles(const struct postern__table *table, size_t excess,
+		size_t *widths) {
+	while (excess > 0) {
+		size_t widest = table->column_count;
+		for (size_t i = 0; i + 1 < table->column_count; i++) {
+			if (is_shortened(table, i) && widths[i] > MIDDLE_WIDTH_MIN &&
+					(widest == table->column_count ||
+							widths[i] > widths[widest])) {
+				widest = i;
+			}
+		}
+		if (widest == table->column_count) {
+			return;
+		}
+		widths[widest]--;
+		excess--;
+	}
+}
+
+static size_t width_before_last(const struct postern__table *table,
+		const size_t *widths) {
+	size_t before = 0;
+	for (size_t i = 0; i + 1 < table->column_count; i++) {
+		before += widths[i] + 2;
+	}
+	return before;
+}
+
 static void measure(const struct postern__table *table, size_t *widths) {
 	for (size_t i = 0; i < table->column_count; i++) {
 		widths[i] = strlen(table->columns[i].title);
@@ -101,9 +137,12 @@ static void measure(const struct postern__table *table, size_t *widths) {
 	}
 	size_t columns = postern__out_columns();
 	size_t last = table->column_count - 1;
-	size_t before = 0;
-	for (size_t i = 0; i < last; i++) {
-		before += widths[i] + 2;
+	size_t wanted =
+			widths[last] < LAST_WIDTH_WANTED ? widths[last] : LAST_WIDTH_WANTED;
+	size_t before = width_before_last(table, widths);
+	if (columns > 0 && before + wanted > columns) {
+		shorten_middles(table, before + wanted - columns, widths);
+		before = width_before_last(table, widths);
 	}
 	if (columns > 0 && before + widths[last] > columns) {
 		size_t left = columns > before ? columns - before : 0;
@@ -122,10 +161,21 @@ static size_t prefix(const char *text, size_t len, size_t width) {
 	return at;
 }
 
+/* The beginning and the end, with an ellipsis between them. */
+static void print_middle(const struct postern__cell *cell, size_t width) {
+	size_t head = width / 2;
+	size_t begin = prefix(cell->text, cell->len, head);
+	size_t end =
+			prefix(cell->text, cell->len, cell->width - (width - head - 1));
+	(void)fwrite(cell->text, 1, begin, stdout);
+	(void)fputs("…", stdout);
+	(void)fwrite(cell->text + end, 1, cell->len - end, stdout);
+}
+
 static void print_cell(const struct postern__table *table, size_t column,
 		size_t width, const struct postern__cell *cell) {
 	bool last = column + 1 == table->column_count;
-	bool right = table->columns[column].right;
+	bool right = table->columns[column].style == true;
 	size_t blank = width > cell->width ? width - cell->width : 0;
 	if (right) {
 		(void)printf("%*s", (int)blank, "");
@@ -133,7 +183,9 @@ static void print_cell(const struct postern__table *table, size_t column,
 	if (cell->colour != POSTERN__PLAIN) {
 		(void)fputs(postern__out_colour(stdout, cell->colour), stdout);
 	}
-	if (cell->width > width) {
+	if (cell->width > width && is_shortened(table, column)) {
+		print_middle(cell, width);
+	} else if (cell->width > width) {
 		(void)fwrite(cell->text, 1, prefix(cell->text, cell->len, width - 1),
 				stdout);
 		(void)fputs("…", stdout);

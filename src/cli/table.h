@@ -4,8 +4,9 @@
 
 /*
  * A table for people: columns as wide as their widest cell, two blanks
- * between them, numbers to the right. On a terminal the last column is cut to
- * what fits; elsewhere nothing is.
+ * between them, numbers to the right. On a terminal a table fits the line: ids
+ * are shortened in the middle, and the last column, that of the error, has the
+ * room that is left. Elsewhere nothing is shortened.
  */
 
 #include <stdbool.h>
@@ -16,10 +17,13 @@
 #include "cli/out.h"
 
 #define POSTERN__TABLE_COLUMNS_MAX 16
+#define POSTERN__TABLE_SHORTENED 2u
 
 struct postern__column {
 	const char *title;
-	bool right; /* aligned to the right */
+	/* false: to the left; true: to the right; POSTERN__TABLE_SHORTENED: to the
+	   left, and shortened in the middle if need be */
+	unsigned style;
 };
 
 struct postern__cell {

@@ -49,7 +49,6 @@ static void write_shown(struct postern__buf *buf,
 			row->started_at_ms ? row->started_at_ms : row->leased_at_ms);
 	postern__write_time(buf, "reported_at", row->reported_at_ms);
 	postern__json_pair_uint(buf, "attempt", row->attempt);
-	postern__json_pair_uint(buf, "returns", row->returns);
 }
 
 /* The attempts of the handler in total; null if it is not configured. */

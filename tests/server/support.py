@@ -20,13 +20,16 @@ keeps a store open.
 """
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import traceback
 
@@ -240,9 +243,11 @@ class Place:
         return self.delivery(message_id, handler)["state"]
 
 
-def on_terminal(place, *args, env=None, both=False):
-    """Runs the command with a terminal as its stdout; returns the output."""
+def on_terminal(place, *args, env=None, both=False, columns=0):
+    """Runs the command with a terminal as its stdout, of so many columns (0:
+    unknown); returns the output."""
     master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
     process = subprocess.Popen(
         [POSTERN, *args],
         cwd=place.path,
