@@ -745,4 +745,25 @@ BUGS = [
         "every error text is kept as an example",
         sqlite_store("errors beyond the limit of examples are counted in group 0"),
     ),
+    Bug(
+        "shown-running-always",
+        "every leased delivery is shown as running",
+        (
+            "unit/test_shown",
+            "a delivery is shown as pending, queued, running, stuck, done",
+        ),
+    ),
+    Bug(
+        "cancel-believes-run",
+        "a cancelled run that says it is done counts as done",
+        ("unit/test_cancel", "a cancelled run has failed, whatever it says"),
+    ),
+    Bug(
+        "cancel-counts-uncounted",
+        "an uncounted cancel spends an attempt",
+        (
+            "unit/test_cancel",
+            "an uncounted cancel counts no failure and waits the backoff",
+        ),
+    ),
 ]

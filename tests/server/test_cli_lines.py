@@ -285,4 +285,17 @@ def _(place):
     assert b"600 events: 600 accepted" in text, text
 
 
+@case("on a terminal a listing fits the line, and elsewhere nothing is shortened")
+def _(place):
+    place.configure(CONFIG)
+    name = "order-0123456789abcdef0123456789abcdef0123456789abcdef-end"
+    place.ok("send", "orders", "--id", name, stdin="body")
+    lines = on_terminal(place, "list", env={"NO_COLOR": "1"},
+                        columns=100).decode().splitlines()
+    for line in lines:
+        assert len(line) <= 100, line
+    assert "order" in lines[1] and "…" in lines[1] and "-end" in lines[1], lines
+    assert name in place.ok("list").out
+
+
 main()

@@ -307,19 +307,6 @@ def _(place):
     equal((result.word, result.err), ("accepted", ""))
 
 
-@both("on a terminal a listing fits the line, and elsewhere nothing is shortened")
-def _(place):
-    name = "order-0123456789abcdef0123456789abcdef0123456789abcdef-end"
-    place.send(name, "body", "--type", "bad.x")
-    place.pump()
-    lines = on_terminal(place, "list", env={"NO_COLOR": "1"},
-                        columns=110).decode().splitlines()
-    for line in lines:
-        assert len(line) <= 110, line
-    assert "order" in lines[1] and "…" in lines[1] and "-end" in lines[1], lines
-    assert name in place.ok("list").out
-
-
 @both("a message cannot send control characters to the terminal")
 def _(place):
     place.ok(
