@@ -193,6 +193,32 @@ POSTERN_EXPORT int postern_mark_expire(struct postern_guard *guard,
 		struct postern_error *error);
 
 /*
+ * Mark inside a transaction of your own: what is written commits or vanishes
+ * with it, the marker too, and a marker that was rolled back leaves nothing.
+ *
+ * transaction  PostgreSQL: a PGconn * to the database of the guard, any
+ *              connection, with an open transaction. SQLite: the sqlite3 * that
+ *              a transactional function was called with, as long as it runs, to
+ *              mark further keys; a connection of your own to the same file is
+ *              refused, because the file belongs to the store.
+ * guarded      handler, key and legacy keys; `transactional` is ignored.
+ *
+ * Returns POSTERN_OK: it was not done before, and is when the transaction
+ * commits. Otherwise the transaction is as it was, and goes on:
+ *   POSTERN_E_DUPLICATE    done before: skip the work
+ *   POSTERN_E_BUSY         somebody does it now, also after wait_ms, or did it
+ *                          after a transaction with a stronger isolation than
+ *                          READ COMMITTED had begun: roll back and requeue
+ *   POSTERN_E_INVALID      no transaction is open, or it has failed, or the
+ *                          connection is not to the guard's store
+ *   POSTERN_E_UNSUPPORTED  the store has no transactions, or not this one
+ *   POSTERN_E_UNAVAILABLE  the connection was lost
+ */
+POSTERN_EXPORT int postern_mark_in(struct postern_guard *guard,
+		void *transaction, const struct postern_guarded *guarded,
+		struct postern_error *error);
+
+/*
  * A lease held step by step, for work that is no function of this process:
  * `postern once` runs a command. The caller chooses a random fence, never 0.
  *

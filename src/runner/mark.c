@@ -7,6 +7,7 @@
 #include "runner/guard.h"
 
 #include "base/fail.h"
+#include "base/sized.h"
 #include "core/box.h"
 
 #include <postern/sys/clock.h>
@@ -168,6 +169,35 @@ int postern_mark_expire(struct postern_guard *guard, const char *handler,
 		*count_out = count;
 	}
 	return r;
+}
+
+int postern_mark_in(struct postern_guard *guard, void *transaction,
+		const struct postern_guarded *given, struct postern_error *error) {
+	const struct postern_marker_ops *ops = guard->markers->ops;
+	struct postern_guarded guarded = { 0 };
+	struct postern__mark_names names;
+	enum postern_mark_state before = POSTERN_MARK_UNKNOWN;
+	int r = postern__sized_copy(&guarded, sizeof(guarded), given,
+			"struct postern_guarded", error);
+	if (!r) {
+		r = postern__mark_names_init(&names, guarded.handler,
+				guarded.legacy_keys, guarded.legacy_key_count, guarded.key,
+				guarded.key_len, error);
+	}
+	if (!r && !transaction) {
+		r = postern__fail(error, POSTERN_E_INVALID, "the transaction is NULL");
+	}
+	if (!r && !ops->take) {
+		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"a %s store has no transactions", ops->name);
+	}
+	if (!r) {
+		r = ops->take(guard->markers, transaction, &names.mark,
+				postern__guard_fence(guard), guard->wait_ms, &before, error);
+	}
+	return r || before == POSTERN_MARK_UNKNOWN
+				   ? r
+				   : fail_known(guarded.handler, before, error);
 }
 
 int postern_mark_begin(struct postern_guard *guard, const char *handler,

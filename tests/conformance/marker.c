@@ -644,6 +644,79 @@ static void unit_that_ends_its_transaction(void) {
 	scene_close(&scene);
 }
 
+/* Marks another key inside the transaction of a unit. */
+struct inner {
+	struct scene *scene;
+	const struct postern_mark *mark;
+	enum postern_outcome_kind outcome;
+	int code;
+	enum postern_mark_state before;
+};
+
+static void mark_inside(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	struct inner *inner = context;
+	struct postern_markers *markers = inner->scene->markers;
+	(void)epoch;
+	inner->code = markers->ops->take(markers, transaction, inner->mark, SECOND,
+			100, &inner->before, &inner->scene->error);
+	outcome->kind = inner->outcome;
+}
+
+static struct inner run_inside(struct scene *scene, const char *outer_key,
+		const struct postern_mark *mark, enum postern_outcome_kind outcome) {
+	static const char *const handler = "mail";
+	const struct postern_mark outer = { &handler, 1, outer_key,
+		strlen(outer_key) };
+	struct inner inner = {
+		.scene = scene,
+		.mark = mark,
+		.outcome = outcome,
+	};
+	struct postern_unit unit = {
+		.fence = FIRST,
+		.mark = &outer,
+		.wait_ms = 100,
+		.context = &inner,
+		.run = mark_inside,
+	};
+	transact(scene, &unit);
+	CHECK_INT(unit.committed, outcome == POSTERN_DONE);
+	return inner;
+}
+
+static void marked_in_a_transaction(void) {
+	static const char *const names[] = { "new-mail", "mail" };
+	const struct postern_mark mark = { names, 2, "k", 1 };
+	struct scene scene;
+	if (!scene_open(&scene)) {
+		return;
+	}
+	if (!marker_target.store()) {
+		CHECK(!scene.markers->ops->take);
+		scene_close(&scene);
+		return;
+	}
+	struct inner inner = run_inside(&scene, "a", &mark, POSTERN_RETRY);
+	CHECK_OK(inner.code, &scene.error);
+	CHECK_INT(inner.before, POSTERN_MARK_UNKNOWN);
+	CHECK_INT(state(&scene), POSTERN_MARK_UNKNOWN);
+
+	must(&scene, POSTERN_MARK_BEGIN, FIRST);
+	inner = run_inside(&scene, "a", &mark, POSTERN_DONE);
+	CHECK_INT(inner.before, POSTERN_MARK_RUNNING);
+	CHECK_INT(state(&scene), POSTERN_MARK_RUNNING);
+	must(&scene, POSTERN_MARK_RELEASE, FIRST);
+
+	inner = run_inside(&scene, "b", &mark, POSTERN_DONE);
+	CHECK_OK(inner.code, &scene.error);
+	CHECK_INT(inner.before, POSTERN_MARK_UNKNOWN);
+	CHECK_INT(state(&scene), POSTERN_MARK_DONE);
+	inner = run_inside(&scene, "c", &mark, POSTERN_DONE);
+	CHECK_INT(inner.before, POSTERN_MARK_DONE);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "the first that begins has the marker, a second learns how long",
 			first_begins },
@@ -673,6 +746,8 @@ static const struct tap_case cases[] = {
 	{ "a unit's marker and effect commit together or not at all",
 			marker_and_effect },
 	{ "a unit is refused while its marker has a lease", marker_of_a_lease },
+	{ "a marker in somebody's transaction commits or vanishes with it",
+			marked_in_a_transaction },
 	{ "a unit that ends its transaction itself leaves no marker",
 			unit_that_ends_its_transaction },
 };

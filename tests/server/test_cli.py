@@ -10,7 +10,7 @@ import subprocess
 from support import POSTERN, case, equal, main, on_terminal
 
 COMMANDS = """serve init check migrate send process list show retry cancel discard
-    pause resume cleanup stats bench version help""".split()
+    pause resume cleanup stats once mark bench version help""".split()
 LATER = """explain key replay retry-plan top
     verify""".split()
 

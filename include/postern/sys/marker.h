@@ -123,6 +123,20 @@ struct postern_marker_ops {
 	/* Also called for one that failed to open, never with NULL. NULL if the
 	   markers belong to a store, which destroys them. */
 	void (*destroy)(struct postern_markers *markers);
+
+	/*
+	 * The same as TRY inside an open transaction of somebody else, a handle of
+	 * the database's client library: what is written commits or vanishes with
+	 * it. NULL: the store has no transactions.
+	 *
+	 * POSTERN_E_BUSY: another transaction still has the marker after wait_ms.
+	 * POSTERN_E_INVALID: the handle has no open transaction, or is not
+	 * connected to this store. POSTERN_E_UNSUPPORTED: the store does not take
+	 * this handle. If it fails, the transaction is as it was, and can go on.
+	 */
+	int (*take)(struct postern_markers *markers, void *transaction,
+			const struct postern_mark *mark, uint64_t fence, int64_t wait_ms,
+			enum postern_mark_state *before_out, struct postern_error *error);
 };
 
 /* The common head. An implementation embeds it as the first member, named

@@ -13,7 +13,7 @@
 #include "store/marker.h"
 #include "store/postgres/postgres.h"
 
-static int64_t handler_part(const uint8_t *key) {
+int64_t postern__pg_mark_handler(const uint8_t *key) {
 	uint64_t number = 0;
 	for (size_t i = 0; i < POSTERN__MARK_HANDLER_LEN; i++) {
 		number = number << 8 | key[i];
@@ -22,8 +22,8 @@ static int64_t handler_part(const uint8_t *key) {
 }
 
 static int compare_parts(const uint8_t *a, const uint8_t *b) {
-	int64_t first = handler_part(a);
-	int64_t second = handler_part(b);
+	int64_t first = postern__pg_mark_handler(a);
+	int64_t second = postern__pg_mark_handler(b);
 	return first < second   ? -1
 		   : first > second ? 1
 							: memcmp(a, b, POSTERN__MARK_KEY_LEN);
@@ -42,13 +42,18 @@ static void sort_keys(struct postern__mark_keys *keys) {
 	}
 }
 
+void postern__pg_mark_keys(const struct pg_store *self,
+		const struct postern_mark *mark, struct postern__mark_keys *out) {
+	postern__mark_keys_init(out, self->hash_key, mark);
+	sort_keys(out);
+}
+
 void postern__pg_mark(struct pg_query *query, const struct postern_mark *mark) {
 	struct postern__mark_keys keys;
-	postern__mark_keys_init(&keys, query->connection->store->hash_key, mark);
-	sort_keys(&keys);
+	postern__pg_mark_keys(query->connection->store, mark, &keys);
 	postern__pg_array(query, PG_INT8);
 	for (size_t i = 0; i < keys.count; i++) {
-		postern__pg_int8(query, handler_part(keys.items[i]));
+		postern__pg_int8(query, postern__pg_mark_handler(keys.items[i]));
 	}
 	postern__pg_array_end(query);
 	postern__pg_array(query, PG_UUID);
@@ -112,7 +117,7 @@ static int change_marker(struct pg_connection *connection, void *context,
 	return r;
 }
 
-static struct pg_store *from_markers(struct postern_markers *markers) {
+struct pg_store *postern__pg_from_markers(struct postern_markers *markers) {
 	struct pg_store *self = container_of(markers, struct pg_store, markers);
 	assert(self->base.markers == markers);
 	return self;
@@ -121,7 +126,7 @@ static struct pg_store *from_markers(struct postern_markers *markers) {
 static int pg_mark_change(struct postern_markers *markers,
 		const struct postern_mark *mark, struct postern_mark_request *request,
 		struct postern_error *error) {
-	struct pg_store *self = from_markers(markers);
+	struct pg_store *self = postern__pg_from_markers(markers);
 	struct postern_mark_request done = *request;
 	struct change change = { .mark = mark, .request = &done };
 	int r = postern__pg_do(self,
@@ -159,7 +164,7 @@ static int expire_piece(struct pg_connection *connection, void *context,
 	if (expiry->handler) {
 		postern__mark_handler_hash(connection->store->hash_key, expiry->handler,
 				only);
-		postern__pg_int8(&query, handler_part(only));
+		postern__pg_int8(&query, postern__pg_mark_handler(only));
 	} else {
 		postern__pg_null(&query, PG_INT8);
 	}
@@ -185,7 +190,8 @@ static int expire_piece(struct pg_connection *connection, void *context,
 static int pg_mark_expire(struct postern_markers *markers,
 		struct postern_mark_expiry *expiry, struct postern_error *error) {
 	struct postern_mark_expiry next = *expiry;
-	int r = postern__pg_do(from_markers(markers), expire_piece, &next, error);
+	int r = postern__pg_do(postern__pg_from_markers(markers), expire_piece,
+			&next, error);
 	if (r == POSTERN_OK) {
 		*expiry = next;
 	}
@@ -197,6 +203,7 @@ static const struct postern_marker_ops pg_marker_ops = {
 	.name = "postgres",
 	.change = pg_mark_change,
 	.expire = pg_mark_expire,
+	.take = postern__pg_mark_take,
 };
 
 void postern__pg_markers_init(struct pg_store *self) {

@@ -29,6 +29,7 @@
 #include "store/store.h"
 
 struct pg_store;
+struct postern__mark_keys;
 
 /* pool.c: connections. */
 
@@ -781,5 +782,15 @@ void postern__pg_markers_init(struct pg_store *self);
 /* The marker as two parameters: an array of handlers' hashes, and one of keys.
  */
 void postern__pg_mark(struct pg_query *query, const struct postern_mark *mark);
+/* The same in C, in the order in which the database locks them. */
+void postern__pg_mark_keys(const struct pg_store *self,
+		const struct postern_mark *mark, struct postern__mark_keys *out);
+/* The hash of the handler in a key, as the database has it. */
+int64_t postern__pg_mark_handler(const uint8_t *key);
+struct pg_store *postern__pg_from_markers(struct postern_markers *markers);
+/* marker_take.c: postern_marker_ops.take(). */
+int postern__pg_mark_take(struct postern_markers *markers, void *transaction,
+		const struct postern_mark *mark, uint64_t fence, int64_t wait_ms,
+		enum postern_mark_state *before_out, struct postern_error *error);
 
 #endif

@@ -255,11 +255,59 @@ int postern__sqlite_mark_confirm(struct sqlite_store *self,
 	return r;
 }
 
+/* Whether the sandbox applies. */
+static void set_running(struct sqlite_store *self, bool running) {
+	(void)pthread_mutex_lock(&self->unit.mutex);
+	self->unit.running = running;
+	(void)pthread_mutex_unlock(&self->unit.mutex);
+}
+
+/* On the thread of a unit's function, which the sandbox keeps from writing the
+   tables of this store. */
+static int take_inside(struct sqlite_store *self,
+		const struct postern_mark *mark, uint64_t fence,
+		enum postern_mark_state *before_out, struct postern_error *error) {
+	const struct postern__mark_access access =
+			access_by(&self->writer, postern__sqlite_now(self));
+	struct postern__mark_keys keys;
+	postern__mark_keys_init(&keys, self->hash_key, mark);
+	set_running(self, false);
+	int r = postern__mark_take(&access, &keys, fence, before_out, error);
+	set_running(self, true);
+	if (r != POSTERN_OK) {
+		/* Some of the rows may have been written. */
+		self->unit.breach = "a marker could not be written";
+	}
+	return r;
+}
+
+static int sqlite_mark_take(struct postern_markers *markers, void *transaction,
+		const struct postern_mark *mark, uint64_t fence, int64_t wait_ms,
+		enum postern_mark_state *before_out, struct postern_error *error) {
+	struct sqlite_store *self = from_markers(markers);
+	(void)wait_ms; /* there is no other transaction */
+	(void)pthread_mutex_lock(&self->unit.mutex);
+	bool inside = self->unit.running && transaction == self->writer.db;
+	(void)pthread_mutex_unlock(&self->unit.mutex);
+	if (!inside) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"the file belongs to this store: mark in the transaction that "
+				"a transactional function was called with, not in one of "
+				"another connection");
+	}
+	if (sqlite3_get_autocommit(self->writer.db)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the transaction was rolled back");
+	}
+	return take_inside(self, mark, fence, before_out, error);
+}
+
 static const struct postern_marker_ops sqlite_marker_ops = {
 	.version = POSTERN_MARKER_OPS_VERSION,
 	.name = "sqlite",
 	.change = sqlite_mark_change,
 	.expire = sqlite_mark_expire,
+	.take = sqlite_mark_take,
 };
 
 void postern__sqlite_markers_init(struct sqlite_store *self) {
