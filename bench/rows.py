@@ -275,7 +275,7 @@ def _(place):
                      median(values), "ms", rounds=values)
 
 
-@row("hung", "from accept to start, beside 100 handlers that hang")
+@row("hung", "from accept to start, beside 100 handlers that hang and a slow one")
 def _(place):
     count = place.count(5000, 500)
 
@@ -285,7 +285,7 @@ def _(place):
     for name in ("p50", "p99"):
         values, limits = ([one["latency_ms"][name] for one in runs]
                           for runs in (beside, alone))
-        yield Result(f"accept to handler start, {name}, 100 others hang",
+        yield Result(f"accept to handler start, {name}, 100 others hang, one is slow",
                      median(values), "ms", beside="alone",
                      limit=median(limits), ratio=ratio(values, limits),
                      rounds=list(zip(values, limits)))

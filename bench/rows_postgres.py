@@ -2,6 +2,7 @@
 """The rows of PostgreSQL, compared with a bare program that does the same writes
 on two connections."""
 
+import json
 import os
 import re
 import signal
@@ -36,6 +37,20 @@ channels:
       nothing:
         exec: [/bin/true]
 """
+
+# Runs of a tenth of a second, four at a time on each of two nodes.
+SHARE_CONFIG = """\
+listen: unix:{name}.sock
+store: "{url}"
+channels:
+  bench:
+    handlers:
+      slow:
+        concurrency: 4
+        exec: [/bin/sleep, "0.1"]
+"""
+SHARE_PARALLEL = 8
+SHARE_PER_SECOND = SHARE_PARALLEL / 0.1
 
 # Without handlers: the row measures the cost of publishing.
 COLLECT_CONFIG = """\
@@ -217,15 +232,16 @@ def _(place):
 class Node:
     """`postern serve` on the database of the round."""
 
-    def __init__(self, place, config):
-        with open(place.path("serve.yaml"), "w", encoding="utf-8") as file:
-            file.write(config.format(url=place.database.url()))
-        with open(place.path("serve.log"), "wb") as log:
+    def __init__(self, place, config, name="serve"):
+        self.log = place.path(f"{name}.log")
+        self.socket = place.path(f"{name}.sock")
+        with open(place.path(f"{name}.yaml"), "w", encoding="utf-8") as file:
+            file.write(config.format(url=place.database.url(), name=name))
+        with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [place.postern, "serve", "-c", "serve.yaml"],
+                [place.postern, "serve", "-c", f"{name}.yaml"],
                 cwd=place.folder, stdin=subprocess.DEVNULL, stderr=log,
             )
-        self.log = place.path("serve.log")
         end = time.monotonic() + 60
         while '"serving"' not in self.read_log():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -254,6 +270,59 @@ def idle_memory(place):
     node.stop()
     place.database.remove()
     return rss / 1024
+
+
+def send_all(place, node, count):
+    """Has one node accept all messages, in one request."""
+    path = place.path("events.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump([{"specversion": "1.0", "id": str(number), "source": "bench",
+                    "type": "slow"} for number in range(count)], file)
+    text = place.output([
+        "curl", "-sS", "--fail", "--unix-socket", node.socket,
+        "http://postern/v1/channels/bench/messages", "-H",
+        "Content-Type: application/cloudevents-batch+json", "-d", f"@{path}"])
+    if text.count('"accepted"') != count:
+        raise Failure(f"not all messages were accepted: {text[:200]}")
+
+
+def shared_rate(place, count):
+    """Returns the runs per second of two nodes, of which one accepted all."""
+    database = place.database
+    database.create()
+    nodes = [Node(place, SHARE_CONFIG, name) for name in ("one", "two")]
+    started = time.perf_counter()
+    send_all(place, nodes[0], count)
+    while database.sql("SELECT count(*) FROM postern.open") != ["0"]:
+        time.sleep(0.02)
+    seconds = time.perf_counter() - started
+    for node in nodes:
+        node.stop()
+    done = database.sql("SELECT count(*) FROM postern.ledger WHERE state = 3")
+    database.remove()
+    if done != [str(count)]:
+        raise Failure(f"{done[0]} of {count} messages are done")
+    return count / seconds
+
+
+def bare_rate(place, count):
+    """Returns the same programs per second, started by nothing but xargs."""
+    started = time.perf_counter()
+    place.output(["sh", "-c", f"yes 0.1 | head -n {count} |"
+                  f" xargs -n 1 -P {SHARE_PARALLEL} /bin/sleep"])
+    return count / (time.perf_counter() - started)
+
+
+@row("pg-share", "PostgreSQL, slow work of one node runs on both")
+def _(place):
+    count = place.count(1000, 40)
+    values, limits = place.in_turn(lambda: shared_rate(place, count),
+                                   lambda: bare_rate(place, count),
+                                   at_most=LONG_ROUNDS)
+    what = f"{count:,} runs of 0.1 s, accepted by one of two nodes"
+    yield compare(what, values, limits, "xargs -P 8", 1 / 1.15)
+    yield compare(what, values, [SHARE_PER_SECOND] * len(values), "no overhead",
+                  None)
 
 
 @row("pg-serve", "PostgreSQL, the server by itself")

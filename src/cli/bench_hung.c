@@ -2,7 +2,9 @@
 /*
  * Handlers that hang beside the one that is measured: every second one is a
  * program, the others are callbacks. Each gets one message before the job
- * begins, and its run does not end before the job has.
+ * begins, and its run does not end before the job has. One more callback is
+ * slow: it has messages as long as the job runs, and takes ten seconds for
+ * each.
  */
 
 #include <pthread.h>
@@ -14,6 +16,9 @@
 #include "cli/bench.h"
 
 #define CHANNEL "hung"
+#define SLOW "slow"
+#define SLOW_MS ((int64_t)10 * 1000)
+#define SLOW_COUNT 200
 /* How long to wait for the callbacks to start. */
 #define PATIENCE_MS ((int64_t)60 * 1000)
 
@@ -49,6 +54,51 @@ static void hang(void *context, const struct postern_message *message,
 	(void)pthread_mutex_unlock(&hung->mutex);
 }
 
+static void sleep_long(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct postern__bench_hung *hung = context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	(void)pthread_mutex_lock(&hung->mutex);
+	/* The callbacks that hang wake this one only before the job begins. */
+	if (!hung->released) {
+		postern__wait(&hung->changed, &hung->mutex, SLOW_MS);
+	}
+	(void)pthread_mutex_unlock(&hung->mutex);
+}
+
+static int add_slow(struct postern__bench_hung *hung, struct postern_box *box,
+		struct postern_error *error) {
+	static const char *const type = SLOW;
+	const struct postern_handler_options handler = {
+		.size = sizeof handler,
+		.key = SLOW,
+		.types = &type,
+		.type_count = 1,
+		.callback = sleep_long,
+		.context = hung,
+	};
+	return postern_box_add_handler(box, CHANNEL, &handler, error);
+}
+
+static int send_slow(struct postern_box *box, struct postern_error *error) {
+	char ids[SLOW_COUNT][16];
+	struct postern_message messages[SLOW_COUNT];
+	struct postern_receipt receipts[SLOW_COUNT];
+	for (int i = 0; i < SLOW_COUNT; i++) {
+		(void)snprintf(ids[i], sizeof ids[i], SLOW "-%d", i);
+		messages[i] = (struct postern_message){
+			.size = sizeof messages[i],
+			.id = ids[i],
+			.type = SLOW,
+		};
+	}
+	return postern_box_accept_batch(box, CHANNEL, messages, SLOW_COUNT,
+			receipts, error);
+}
+
 int postern__bench_hung_add(struct postern__bench_hung *hung,
 		struct postern_box *box, uint32_t count, struct postern_error *error) {
 	static const char *const program[] = { "/bin/sleep", "3600" };
@@ -74,7 +124,7 @@ int postern__bench_hung_add(struct postern__bench_hung *hung,
 		}
 		r = postern_box_add_handler(box, CHANNEL, &handler, error);
 	}
-	return r;
+	return r || count == 0 ? r : add_slow(hung, box, error);
 }
 
 int postern__bench_hung_start(struct postern__bench_hung *hung,
@@ -101,7 +151,7 @@ int postern__bench_hung_start(struct postern__bench_hung *hung,
 		postern__wait(&hung->changed, &hung->mutex, 10);
 	}
 	(void)pthread_mutex_unlock(&hung->mutex);
-	return r;
+	return r || hung->count == 0 ? r : send_slow(box, error);
 }
 
 void postern__bench_hung_release(struct postern__bench_hung *hung) {

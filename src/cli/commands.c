@@ -143,7 +143,7 @@ static const struct postern__flag bench_flags[] = {
 	{ "batch", 0, false, "N", "messages per batch, up to 10000; 1000 if left out" },
 	{ "senders", 0, false, "N", "threads that send at the same time, up to 256; 1 if left out" },
 	{ "channels", 0, false, "N", "channels with a handler each, up to 1000; the messages go to one of them; 1 if left out" },
-	{ "hung", 0, false, "N", "handlers that hang meanwhile, programs and functions, up to 200" },
+	{ "hung", 0, false, "N", "handlers that hang meanwhile, programs and functions, up to 200, and one that is slow" },
 	{ "duplicates", 0, false, "PERCENT", "share of the messages that are copies of an earlier one; 10% if left out" },
 	{ "handler", 0, false, "callback|sql|exec|none", "handler of the messages: a function that does nothing, one INSERT, the program /bin/true, or no handler; callback if left out" },
 	{ "rate", 0, false, "N", "messages per second, sent one by one, to measure latency" },

@@ -255,7 +255,7 @@ def _(place):
         return
     result = subprocess.run(
         [os.path.join(BENCH, "run"), BUILD, "pg-end", "pg-remember",
-         "pg-clean", "pg-sql", "pg-nodes"],
+         "pg-clean", "pg-sql", "pg-nodes", "pg-share"],
         env=dict(place.environment(), BENCH_SCALE="0.0001", BENCH_ROUNDS="1",
                  BENCH_DIR=place.file("data"), BENCH_NOT_DURABLE="1"),
         cwd=place.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
