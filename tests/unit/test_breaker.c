@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RUNS_MAX 64
+#define RUNS_MAX 512
 
 struct bench {
 	struct fake_clock clock;
@@ -658,6 +658,70 @@ static void a_replaced_handler_is_not_held(void) {
 	bench_finish(&bench);
 }
 
+/* Broken in every even second. Probes are a second apart, so each time it is
+   held a probe finds it working, and no message meets it broken twice. */
+static void a_handler_that_flaps(void) {
+	enum { SECONDS = 60, EACH = 3, STEP_MS = 100 };
+	struct bench bench;
+	bench_init(&bench);
+	bench.policy.max_attempts = 1;
+	if (bench_open(&bench)) {
+		for (int i = 0; i < SECONDS; i++) {
+			char id[16];
+			bench.broken = i % 2 == 0;
+			for (int j = 0; j < EACH; j++) {
+				(void)snprintf(id, sizeof(id), "m%d-%d", i, j);
+				send(&bench, id);
+			}
+			for (int ms = 0; ms < 1000; ms += STEP_MS) {
+				(void)step(&bench);
+				fake_clock_advance(&bench.clock, STEP_MS);
+			}
+		}
+		for (int i = 0; i < SECONDS * EACH; i++) {
+			char id[16];
+			(void)snprintf(id, sizeof(id), "m%d-%d", i / EACH, i % EACH);
+			check_row(&bench, id, POSTERN_STATE_DONE, 0);
+		}
+		/* One run in each broken second spends nothing but its time. */
+		CHECK_INT(bench.held, SECONDS / 2);
+		CHECK_INT(bench.released, SECONDS / 2);
+		CHECK_INT(bench.ran_count, SECONDS * EACH + SECONDS / 2);
+	}
+	bench_finish(&bench);
+}
+
+/* Probes follow the monotonic clock, and what is due is decided by the store,
+   which knows when its clock was set. */
+static void a_clock_that_is_set_during_a_hold(void) {
+	static const int64_t hours[] = { 24, -24, 1, -1 };
+	for (size_t i = 0; i < sizeof(hours) / sizeof(hours[0]); i++) {
+		struct bench bench;
+		bench_init(&bench);
+		bench.broken = true;
+		if (bench_open(&bench)) {
+			send_many(&bench, 'm', 5);
+			CHECK_INT(step(&bench), 1);
+			fake_clock_jump(&bench.clock, hours[i] * 3600 * 1000);
+			CHECK_INT(step(&bench), 0);
+			fake_clock_advance(&bench.clock, 999);
+			CHECK_INT(step(&bench), 0);
+			fake_clock_advance(&bench.clock, 1);
+			CHECK_INT(step(&bench), 1);
+			fake_clock_jump(&bench.clock, -hours[i] * 3600 * 1000);
+			bench.broken = false;
+			fake_clock_advance(&bench.clock, 2000);
+			CHECK_INT(step(&bench), 1);
+			CHECK_INT(bench.released, 1);
+			fake_clock_advance(&bench.clock, 1000);
+			(void)step(&bench);
+			CHECK_INT(bench.ran_count, 7);
+			check_row(&bench, "m0", POSTERN_STATE_DONE, 0);
+		}
+		bench_finish(&bench);
+	}
+}
+
 static void the_policy_is_checked(void) {
 	struct bench bench;
 	bench_init(&bench);
@@ -714,6 +778,10 @@ static const struct tap_case cases[] = {
 			a_long_reason_is_cut_between_characters },
 	{ "a handler that is replaced charges no fault of the former one",
 			a_replaced_handler_charges_nothing_for_the_former },
+	{ "a handler that is broken every other second charges no message",
+			a_handler_that_flaps },
+	{ "a clock that is set during a hold moves no probe",
+			a_clock_that_is_set_during_a_hold },
 	{ "break_after and on_broken are checked", the_policy_is_checked },
 };
 

@@ -134,6 +134,9 @@ static void wrong_values(void) {
 											"out of range; write 1 to 1000" },
 		{ "defaults: {concurrency: 0}", "f:1:25: concurrency: '0' is out of "
 										"range; write 1 to 1000000" },
+		{ "defaults: {concurrency: 1000001}",
+				"f:1:25: concurrency: '1000001' is out of range; write 1 to "
+				"1000000" },
 		{ "health: {degraded_after: 5m, unhealthy_after: 1m}",
 				"f:1:47: health.unhealthy_after (1m) must not be less than "
 				"health.degraded_after (5m)" },
