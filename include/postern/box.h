@@ -194,7 +194,38 @@ enum postern_unrouted {
    recorded either way. */
 enum postern_on_conflict {
 	POSTERN_CONFLICT_REJECT = 0, /* POSTERN_E_CONFLICT to the sender */
-	POSTERN_CONFLICT_IGNORE      /* POSTERN_E_DUPLICATE to the sender */
+	POSTERN_CONFLICT_IGNORE,     /* POSTERN_E_DUPLICATE to the sender */
+	/* As REJECT, also under a key rule other than `id`, where 0 means IGNORE:
+	   events that are published again often differ in a time. */
+	POSTERN_CONFLICT_REJECT_ALWAYS
+};
+
+/* A message in which a key rule finds no key. */
+enum postern_missing_key {
+	POSTERN_MISSING_KEY_REJECT = 0, /* POSTERN_E_INVALID to the sender */
+	POSTERN_MISSING_KEY_PROCESS     /* accepted, and never a duplicate */
+};
+
+#define POSTERN_KEY_RULE_COUNT_MAX 32
+
+/*
+ * What makes the dedupe key of messages of some types: of two messages of a
+ * channel with the same key, the second is a duplicate.
+ *
+ *   id              the message's id, with its source
+ *   header:NAME     a header, whatever the case of its name
+ *   correlation-id  the correlation id
+ *   composite       the handler's key and the correlation id
+ *   json:/POINTER   a value of the body (RFC 6901); a number is its text
+ *   hash:body       the body
+ *   RULE+RULE       several together, except id and hash:body
+ *
+ * Only under `id` the source is a part of the key. Never changes: programs
+ * allocate arrays of rules.
+ */
+struct postern_key_rule {
+	const char *type; /* a pattern; NULL: messages that no other rule matches */
+	const char *rule;
 };
 
 /* Zero the struct and set `size`; zeroes are the defaults. */
@@ -221,6 +252,11 @@ struct postern_channel_options {
 	   identities and open deliveries go on. */
 	const char *const *former_names;
 	size_t former_name_count;
+	/* The first rule whose pattern matches; none: `id`. Keys of rules with
+	   different patterns are different keys. */
+	const struct postern_key_rule *key_rules;
+	size_t key_rule_count;
+	enum postern_missing_key missing_key;
 };
 
 #define POSTERN_FORMER_NAME_COUNT_MAX 16

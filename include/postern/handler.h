@@ -193,6 +193,8 @@ enum postern_sql_dialect {
  * Zero the struct, set `size` and the members you need. Everything is copied.
  * Exactly one of these must be set: callback, sql, exec or kind.
  */
+struct postern_key_rule;
+
 struct postern_handler_options {
 	size_t size;
 
@@ -229,6 +231,15 @@ struct postern_handler_options {
 	   borrowed for the call. */
 	const char *kind;
 	const void *settings;
+
+	/*
+	 * What makes a key of its own for this handler, beside that of the channel:
+	 * of two messages with the same key it gets the first, and the others are
+	 * discarded as "suppressed by #17". As key_rules of struct
+	 * postern_channel_options; none: only the channel's.
+	 */
+	const struct postern_key_rule *key_rules;
+	size_t key_rule_count;
 };
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@
 #include "core/box.h"
 #include "core/breaker.h"
 #include "core/commit.h"
-#include "core/identity.h"
+#include "core/content_keys.h"
 #include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -129,8 +129,12 @@ static int create_content(struct postern__channel *channel,
 	if (!content) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	content->accept.key = postern__dedupe_key_by_id(&content->message);
 	fill_routes(content);
+	int r = postern__content_keys_make(content, error);
+	if (r) {
+		postern__content_release(content);
+		return r;
+	}
 	if (routes == 0) {
 		content->accept.fate = channel->unrouted == POSTERN_UNROUTED_DROP
 									   ? POSTERN_FATE_DROP
@@ -145,12 +149,20 @@ static int prepare_content(struct postern__channel *channel,
 		const struct postern_message *given, struct postern__content **out,
 		struct postern_error *error) {
 	struct postern_message copy = { 0 };
+	char id[POSTERN__GENERATED_ID_LEN + 1];
 	const struct postern_message *message = given;
 	int r = POSTERN_OK;
 	if (given->size != sizeof(copy)) {
 		message = &copy;
 		r = postern__sized_copy(&copy, sizeof(copy), given,
 				"struct postern_message", error);
+	}
+	if (!r && !message->id && channel->has_key_rules &&
+			postern__channel_makes_ids(channel, message->type)) {
+		postern__generated_id(channel->generation->box, id);
+		copy = *message;
+		copy.id = id;
+		message = &copy;
 	}
 	if (!r) {
 		r = postern__message_check(message, error);
@@ -318,6 +330,14 @@ static void explain_parked(const struct postern__content *content,
 	}
 }
 
+/* Events that are published again with the same business key often differ in a
+   time. */
+static bool ignores_conflict(const struct postern__content *content) {
+	enum postern_on_conflict wanted = content->channel->on_conflict;
+	return wanted == POSTERN_CONFLICT_IGNORE ||
+		   (wanted == POSTERN_CONFLICT_REJECT && !content->accept.key.is_id);
+}
+
 void postern__accept_decide(struct postern_box *box,
 		struct postern__content *content, int code,
 		const struct postern_error *error) {
@@ -329,8 +349,7 @@ void postern__accept_decide(struct postern_box *box,
 	} else {
 		emit_accept(box, content);
 		int reported = content->accept.code;
-		if (reported == POSTERN_E_CONFLICT &&
-				content->channel->on_conflict == POSTERN_CONFLICT_IGNORE) {
+		if (reported == POSTERN_E_CONFLICT && ignores_conflict(content)) {
 			reported = POSTERN_E_DUPLICATE;
 		}
 		receipt->seq = content->accept.seq;

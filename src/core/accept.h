@@ -27,11 +27,14 @@ struct postern__waiter {
  * its deliveries, in one allocation. Freed with its last reference; `refs` is
  * guarded by the box's mutex.
  */
+struct postern__content_keys;
+
 struct postern__content {
 	unsigned refs;
 	size_t bytes;
 	struct postern__channel *channel;
 	struct postern_message message;
+	struct postern__content_keys *keys; /* NULL: by the rule `id` */
 
 	/* Accepting. */
 	struct postern__item item;

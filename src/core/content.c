@@ -123,6 +123,7 @@ void postern__content_release(struct postern__content *content) {
 	content->refs--;
 	if (content->refs == 0) {
 		struct postern_generation *generation = content->channel->generation;
+		free(content->keys);
 		free(content);
 		postern__generation_release(generation);
 	}

@@ -7,6 +7,7 @@
  */
 
 #include "core/generation.h"
+#include "core/content_keys.h"
 
 #include "base/fail.h"
 #include "base/pattern.h"
@@ -47,6 +48,7 @@ static void destroy_channel(struct postern__channel *channel) {
 	release_channel_state(channel);
 	postern__policy_finish(&channel->policy);
 	destroy_texts(channel->former_names, channel->former_name_count);
+	postern__key_rules_finish(&channel->key_rules);
 	free(channel->handlers);
 	free(channel->name);
 	free(channel);
@@ -81,6 +83,7 @@ static void destroy_handler(struct postern__handler *handler) {
 		handler->impl->ops->destroy(handler->impl);
 	}
 	postern__policy_finish(&handler->policy);
+	postern__key_rules_finish(&handler->key_rules);
 	destroy_texts(handler->legacy_keys, handler->legacy_key_count);
 	destroy_texts(handler->types, handler->type_count);
 	free(handler->key);
@@ -184,6 +187,9 @@ static int fill_channel(struct postern__channel *channel,
 	}
 	if (!r) {
 		r = postern__retention_check(channel, name, error);
+	}
+	if (!r) {
+		r = postern__channel_keys_init(channel, &options, name, error);
 	}
 	if (r) {
 		return r;
@@ -434,6 +440,9 @@ static int register_handler(struct postern_generation *generation,
 	}
 	if (!r) {
 		r = fill_handler(handler, channel, options, error);
+	}
+	if (!r) {
+		r = postern__handler_keys_init(handler, options, error);
 	}
 	if (!r) {
 		r = create_state(handler, error);

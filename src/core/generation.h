@@ -7,6 +7,7 @@
  */
 
 #include "base/list.h"
+#include "core/key_rules.h"
 #include "core/meter.h"
 
 #include <stdatomic.h>
@@ -32,6 +33,10 @@ struct postern__channel {
 	size_t max_message_size;
 	int64_t retention_payload_ms;
 	int64_t retention_dedupe_ms;
+	struct postern__key_rules key_rules;
+	enum postern_missing_key missing_key;
+	/* The channel, or a handler of it, has a rule other than `id`. */
+	bool has_key_rules;
 	struct postern_policy policy;
 	int64_t id;                            /* assigned by the store */
 	struct postern_generation *generation; /* to which it belongs */
@@ -55,6 +60,7 @@ struct postern__handler {
 	size_t legacy_key_count;
 	char **types;
 	size_t type_count;
+	struct postern__key_rules key_rules;
 	struct postern_policy policy;
 	struct postern__channel *channel;
 	int64_t id;                            /* assigned by the store */

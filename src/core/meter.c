@@ -52,6 +52,13 @@ void postern__meter_reject(struct postern_box *box,
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
+void postern__meter_missing_key(struct postern_box *box,
+		struct postern__channel *channel) {
+	(void)pthread_mutex_lock(&box->mutex);
+	channel->state->meter.missing_keys++;
+	(void)pthread_mutex_unlock(&box->mutex);
+}
+
 void postern__meter_commit(struct postern_box *box, size_t count, int64_t ms) {
 	postern__histogram_add(&box->meter.commit_duration,
 			postern__duration_bounds, ms);

@@ -33,7 +33,8 @@ struct postern__channel_meter {
 	uint64_t accepted;
 	uint64_t duplicates;
 	uint64_t conflicts;
-	uint64_t unrouted; /* parked, dropped or rejected */
+	uint64_t unrouted;     /* parked, dropped or rejected */
+	uint64_t missing_keys; /* messages, or deliveries of handlers with a rule */
 };
 
 /* How a run ended. */
@@ -76,6 +77,9 @@ void postern__meter_end(const struct postern_run *run);
 
 /* Without the mutex: the channel rejects a message that no handler wants. */
 void postern__meter_reject(struct postern_box *box,
+		struct postern__channel *channel);
+/* Without the mutex: a key rule finds no key in a message. */
+void postern__meter_missing_key(struct postern_box *box,
 		struct postern__channel *channel);
 
 #endif

@@ -334,6 +334,7 @@ static const struct metric metrics[] = {
 	{ "postern_messages_accepted_total", COUNTER, "Messages accepted and stored.", write_channels, OF_CHANNEL(accepted) },
 	{ "postern_duplicates_total", COUNTER, "Messages that were accepted before.", write_channels, OF_CHANNEL(duplicates) },
 	{ "postern_conflicts_total", COUNTER, "Messages with a known id and another body.", write_channels, OF_CHANNEL(conflicts) },
+	{ "postern_missing_key_total", COUNTER, "Messages, and deliveries of handlers with a key rule, in which no key was found.", write_channels, OF_CHANNEL(missing_keys) },
 	{ "postern_unrouted_total", COUNTER, "Messages whose type no handler wanted: parked, dropped or rejected.", write_channels, OF_CHANNEL(unrouted) },
 	{ "postern_deliveries_total", COUNTER, "Runs that ended, by outcome; poison includes last attempts that failed.", write_ended, 0 },
 	{ "postern_delivery_duration_seconds", HISTOGRAM, "Duration of runs.", write_durations, OF_HANDLER(duration) },

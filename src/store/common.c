@@ -221,3 +221,9 @@ void postern__store_report(const struct postern_store *store,
 	};
 	postern_store_report(store, &event);
 }
+
+void postern__suppressed_text(int64_t seq,
+		char out[POSTERN__SUPPRESSED_TEXT_MAX]) {
+	(void)snprintf(out, POSTERN__SUPPRESSED_TEXT_MAX, "suppressed by #%lld",
+			(long long)seq);
+}

@@ -131,6 +131,15 @@ void postern__tally_sort(struct postern__tally *tally);
    letters. NULL contains nothing. */
 bool postern__error_contains(const char *text, const char *part);
 
+/* A message whose id is not its key is searched for among so many of the latest
+   numbers. */
+#define POSTERN__FIND_SCAN_MAX 100000
+
+#define POSTERN__SUPPRESSED_TEXT_MAX 48
+/* The error of a delivery that a key of its handler suppresses. */
+void postern__suppressed_text(int64_t seq,
+		char out[POSTERN__SUPPRESSED_TEXT_MAX]);
+
 /* Reports an event that consists of a text; error may be NULL. */
 void postern__store_report(const struct postern_store *store,
 		enum postern_event_kind kind, const char *error, const char *text);

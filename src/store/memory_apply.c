@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/point.h"
+#include "core/error_group.h"
 #include "store/common.h"
 #include "store/memory.h"
 
@@ -28,6 +29,9 @@ struct parts {
 	struct memory_conflict *conflict;
 	struct postern__list
 			deliveries; /* one per route, or one to park the message */
+	/* One for each route that may end at once. */
+	struct postern__list attempts;
+	size_t refused_count;
 };
 
 static struct memory_conflict *conflict_create(
@@ -58,6 +62,24 @@ static bool parts_add_keys(struct parts *parts, struct memory_store *self,
 	return true;
 }
 
+/* The attempt of a route that is refused, or may be suppressed. */
+static bool parts_add_attempt(struct parts *parts,
+		const struct postern_route *route) {
+	char room[POSTERN__SUPPRESSED_TEXT_MAX];
+	struct memory_attempt *attempt;
+	if (!route->key && !route->refusal) {
+		return true;
+	}
+	postern__suppressed_text(INT64_MAX, room);
+	attempt = postern__mem_attempt_create(route->refusal ? "poison" : "discard",
+			route->refusal ? route->refusal : room);
+	if (attempt) {
+		postern__list_push_back(&parts->attempts, &attempt->link);
+		parts->refused_count += route->refusal != NULL;
+	}
+	return attempt;
+}
+
 /* `accept_count` is the most deliveries of one handler that the batch may
    create. */
 static bool parts_init(struct parts *parts, struct memory_store *self,
@@ -65,6 +87,7 @@ static bool parts_init(struct parts *parts, struct memory_store *self,
 	const struct postern_message *message = accept->message;
 	*parts = (struct parts){ .conflict = conflict_create(message) };
 	postern__list_init(&parts->deliveries);
+	postern__list_init(&parts->attempts);
 	postern__key_hash(self->hash_key, accept->channel, &accept->key,
 			parts->key);
 	if (!parts->conflict) {
@@ -95,6 +118,9 @@ static bool parts_init(struct parts *parts, struct memory_store *self,
 				!parts_add_keys(parts, self, &accept->routes[i])) {
 			return false;
 		}
+		if (!parts_add_attempt(parts, &accept->routes[i])) {
+			return false;
+		}
 	}
 	return true;
 }
@@ -108,6 +134,10 @@ static void parts_finish(struct parts *parts) {
 		postern__mem_delivery_destroy(
 				container_of(postern__list_pop_front(&parts->deliveries),
 						struct memory_delivery, of_message));
+	}
+	while (parts->attempts.next && !postern__list_empty(&parts->attempts)) {
+		free(container_of(postern__list_pop_front(&parts->attempts),
+				struct memory_attempt, link));
 	}
 }
 
@@ -135,13 +165,65 @@ static int64_t route_owner_id(struct memory_store *self,
 	return postern__mem_handler(self, route->handler)->owner;
 }
 
+/* Takes the attempt that was made for a route: of a refused one it has the text
+   already, of a suppressed one it has room for the largest number. */
+static struct memory_attempt *parts_take_attempt(struct parts *parts,
+		const struct postern_route *route) {
+	const char *outcome = route->refusal ? "poison" : "discard";
+	struct memory_attempt *found = NULL;
+	postern__list_each(item, &parts->attempts) {
+		struct memory_attempt *attempt =
+				container_of(item, struct memory_attempt, link);
+		if (!found && strcmp(attempt->outcome, outcome) == 0 &&
+				(!route->refusal ||
+						strcmp(attempt->error, route->refusal) == 0)) {
+			found = attempt;
+		}
+	}
+	assert(found);
+	postern__list_remove(&found->link);
+	if (!route->refusal) {
+		char text[POSTERN__SUPPRESSED_TEXT_MAX];
+		postern__suppressed_text(route->suppressed_by, text);
+		/* The text belongs to the attempt; only its readers see it const. */
+		memcpy((char *)(uintptr_t)found->error, text, strlen(text) + 1);
+	}
+	return found;
+}
+
+/* Creates the delivery of a suppressed or refused route, which has ended. */
+static void route_end(struct memory_store *self, struct parts *parts,
+		struct memory_message *message, const struct postern_route *route,
+		int64_t now) {
+	struct memory_attempt *attempt = parts_take_attempt(parts, route);
+	const char *text = attempt->error;
+	struct memory_delivery *delivery = parts_take_delivery(parts);
+	postern__mem_delivery_add(self, message, route_owner_id(self, route),
+			delivery);
+	postern__mem_make_pending(self, delivery, now, now, 0);
+	postern__mem_attempt_take(self, delivery, attempt, now, now);
+	if (route->refusal) {
+		postern__mem_error_group_set(self, delivery, postern__error_group(text),
+				text, now);
+	}
+	postern__mem_make_ended(self, delivery,
+			route->refusal ? POSTERN_STATE_POISONED : POSTERN_STATE_DISCARDED,
+			now);
+}
+
 /* Creates the delivery of a route, or reopens a poisoned one, unless the route
-   is suppressed. Node 0: the delivery is not leased. */
+   is suppressed. Node 0: the delivery is not leased. is_new: the message is. */
 static void route_open(struct memory_store *self, struct parts *parts,
 		struct memory_message *message, struct postern_route *route,
-		uint64_t node, int64_t now) {
+		uint64_t node, bool is_new, int64_t now) {
 	if (route->key) {
 		postern__mem_route_key_take(self, message, route, &parts->handler_keys);
+	}
+	if (is_new && (route->suppressed_by > 0 || route->refusal)) {
+		if (!route_find(self, message, route)) {
+			route_end(self, parts, message, route, now);
+		}
+		return;
 	}
 	if (route->suppressed_by > 0) {
 		return;
@@ -194,7 +276,7 @@ static void accept_new(struct memory_store *self, struct postern_accept *accept,
 		postern__mem_make_parked(self, delivery);
 	}
 	for (size_t i = 0; i < accept->route_count; i++) {
-		route_open(self, parts, message, &accept->routes[i], node, now);
+		route_open(self, parts, message, &accept->routes[i], node, true, now);
 	}
 }
 
@@ -221,7 +303,7 @@ static void accept_duplicate(struct memory_store *self,
 	message->duplicate_count++;
 	message->duplicate_at_ms = now;
 	for (size_t i = 0; !message->removed && i < accept->route_count; i++) {
-		route_open(self, parts, message, &accept->routes[i], 0, now);
+		route_open(self, parts, message, &accept->routes[i], 0, false, now);
 	}
 	struct memory_delivery *parked = postern__mem_delivery_find(message, 0);
 	if (accept->route_count > 0 && parked &&
@@ -343,6 +425,7 @@ static bool batch_allocate(struct memory_store *self,
 			return false;
 		}
 		keys += parts[i].handler_key_count;
+		samples += parts[i].refused_count;
 	}
 	return postern__mem_samples_reserve(self, samples) &&
 		   postern__mem_messages_reserve(self, batch->accept_count) &&

@@ -198,14 +198,31 @@ int postern__mem_get(struct memory_store *self, int64_t seq,
 	return POSTERN_OK;
 }
 
+/* Whether a key of the message, or of a handler of it, has this value. */
+static bool has_key(const struct memory_message *message,
+		const uint8_t first[POSTERN__KEY_LEN]) {
+	bool found =
+			memcmp(message->key.bytes, first, POSTERN__KEY_PREFIX_LEN) == 0;
+	for (const struct memory_key *key = message->handler_keys; key && !found;
+			key = key->next) {
+		found = memcmp(key->bytes, first, POSTERN__KEY_PREFIX_LEN) == 0;
+	}
+	return found;
+}
+
 int postern__mem_find(struct memory_store *self, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
 	(void)error; /* not finding a message is a result, and nothing can fail */
+	uint8_t first[POSTERN__KEY_LEN];
+	uint8_t last[POSTERN__KEY_LEN];
 	size_t count = 0;
+	postern__key_range(self->hash_key, id, first, last);
 	for (size_t i = self->message_count; i > 0 && count < max; i--) {
 		const struct memory_message *message = self->messages[i - 1];
-		if (message && !message->removed && strcmp(message->data.id, id) == 0 &&
+		if (message && !message->removed &&
+				(strcmp(message->data.id, id) == 0 ||
+						has_key(message, first)) &&
 				(!source || postern__mem_has_source(self, message, source)) &&
 				(!channel || postern__mem_channel_id(self, channel) ==
 									 message->channel)) {

@@ -140,6 +140,22 @@ static void id_is_compared(void) {
 	stand_close(&stand);
 }
 
+/* The first delivery of a message has ended, with this attempt. */
+static void check_ended(struct stand *stand, int64_t seq, size_t index,
+		enum postern_state state, const char *outcome, const char *text) {
+	struct postern_detail detail = stand_get(stand, seq);
+	if (!CHECK(index < detail.delivery_count)) {
+		return;
+	}
+	const struct postern_delivery_detail *delivery = &detail.deliveries[index];
+	CHECK_INT(delivery->row.state, state);
+	CHECK_STR(delivery->row.last_error, text);
+	if (CHECK_INT(delivery->attempt_count, 1)) {
+		CHECK_STR(delivery->attempts[0].outcome, outcome);
+		CHECK_STR(delivery->attempts[0].error, text);
+	}
+}
+
 static void suppressed_route(void) {
 	struct stand stand;
 	struct parcel parcel;
@@ -159,9 +175,42 @@ static void suppressed_route(void) {
 	CHECK(parcel.routes[1].opened);
 	CHECK(parcel.routes[1].leased);
 	CHECK_INT(parcel.routes[1].suppressed_by, 0);
-	CHECK_INT(stand_state(&stand, parcel.accept.seq, "a"), POSTERN_STATE_ANY);
+	char text[64];
+	(void)snprintf(text, sizeof text, "suppressed by #%lld", (long long)first);
+	check_ended(&stand, parcel.accept.seq, 0, POSTERN_STATE_DISCARDED,
+			"discard", text);
 	CHECK_INT(stand_state(&stand, parcel.accept.seq, "b"),
 			POSTERN_STATE_LEASED);
+	CHECK_INT(stand_handler_stats(&stand, "a").discarded, 1);
+	CHECK_INT(stand_handler_stats(&stand, "a").pending, 1);
+	stand_close(&stand);
+}
+
+static void refused_route(void) {
+	struct stand stand;
+	struct parcel parcel;
+	stand_open(&stand, "a", "b", NULL);
+	parcel_init(&parcel, &stand, "1", "body");
+	parcel_add_route(&parcel, stand.handlers[0])->refusal =
+			"the message has no key";
+	parcel_add_route(&parcel, stand.handlers[1]);
+	parcel.routes[0].lease = true;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_OK);
+	CHECK(!parcel.routes[0].opened);
+	CHECK(!parcel.routes[0].leased);
+	CHECK(parcel.routes[1].opened);
+	check_ended(&stand, parcel.accept.seq, 0, POSTERN_STATE_POISONED, "poison",
+			"the message has no key");
+	CHECK_INT(stand_handler_stats(&stand, "a").poisoned, 1);
+	/* A copy opens nothing, unless it reopens what is poisoned. */
+	parcel.routes[0].refusal = NULL;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
+	CHECK(!parcel.routes[0].opened);
+	parcel.routes[0].retry_poisoned = true;
+	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
+	CHECK(parcel.routes[0].opened);
+	CHECK_INT(stand_state(&stand, parcel.accept.seq, "a"),
+			POSTERN_STATE_PENDING);
 	stand_close(&stand);
 }
 
@@ -254,7 +303,8 @@ static void copy_stays_suppressed(void) {
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	CHECK(!parcel.routes[0].opened);
 	CHECK_INT(parcel.routes[0].suppressed_by, first);
-	CHECK_INT(stand_get(&stand, parcel.accept.seq).delivery_count, 0);
+	CHECK_INT(stand_state(&stand, parcel.accept.seq, "a"),
+			POSTERN_STATE_DISCARDED);
 	stand_close(&stand);
 }
 
@@ -490,6 +540,7 @@ const struct tap_case key_cases[] = {
 			twice_in_a_batch },
 	{ "a message's own key suppresses nothing, and a copy adds keys",
 			own_copies },
+	{ "a refused route is poisoned from the beginning", refused_route },
 	{ "a copy of a suppressed message is suppressed", copy_stays_suppressed },
 	{ "a conflict remembers no key of a handler", conflict_has_no_key },
 	{ "a parked message whose copy is suppressed is not parked any more",

@@ -236,6 +236,8 @@ static void make_accept(struct match *match, struct sending *sending) {
 			accept->keys[i] = choose_key(match);
 			route->key = accept->keys[i] ? make_key(sending, i, accept->keys[i])
 										 : NULL;
+			accept->refused[i] = !route->key && one_chance_in(match, 10);
+			route->refusal = accept->refused[i] ? MODEL_NO_KEY : NULL;
 		}
 	}
 	if (parcel->accept.route_count == 0 && one_chance_in(match, 4)) {
@@ -650,40 +652,6 @@ static void compare_message(struct match *match) {
 	CHECK_INT(detail.delivery_count, count);
 }
 
-static void compare_counters(struct match *match) {
-	struct model *model = match->model;
-	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
-		struct postern_handler_stats expected = { 0 };
-		if (model->owner[i] != i) {
-			continue;
-		}
-		for (size_t j = 0; j < model->count * MODEL_HANDLER_MAX; j++) {
-			int handler = (int)(j % MODEL_HANDLER_MAX);
-			const struct model_delivery *d =
-					&model->messages[j / MODEL_HANDLER_MAX].deliveries[handler];
-			if (handler == 0 || model->owner[handler] != i) {
-				continue;
-			}
-			expected.pending += d->state == POSTERN_STATE_PENDING;
-			expected.leased += d->state == POSTERN_STATE_LEASED;
-			expected.poisoned += d->state == POSTERN_STATE_POISONED;
-		}
-		for (int j = 1; j < MODEL_HANDLER_MAX; j++) {
-			expected.done += model->owner[j] == i ? model->done[j] : 0;
-			expected.discarded +=
-					model->owner[j] == i ? model->discarded[j] : 0;
-		}
-		struct postern_handler_stats actual =
-				stand_handler_stats(&match->stand, keys[i]);
-		CHECK_INT(actual.pending, expected.pending);
-		CHECK_INT(actual.leased, expected.leased);
-		CHECK_INT(actual.poisoned, expected.poisoned);
-		CHECK_INT(actual.done, expected.done);
-		CHECK_INT(actual.discarded, expected.discarded);
-		CHECK_INT(actual.paused, model_is_paused(model, i));
-	}
-}
-
 static const struct {
 	const char *name;
 	size_t weight;
@@ -755,7 +723,7 @@ const char *match_run(const struct match_choices *choices, size_t step_count,
 		if (i % COMPARE_EVERY == 0 || last) {
 			compare_rows(&match);
 			model_compare_groups(match.model, &match.stand, errors[0]);
-			compare_counters(&match);
+			model_compare_counters(match.model, &match.stand, keys);
 			/* The results of the previous steps are no longer needed. */
 			postern_memory_destroy(match.stand.memory);
 			match.stand.memory = postern_memory_create();

@@ -92,6 +92,17 @@ static struct model_message *take_key(struct model *model,
 	return first;
 }
 
+/* A delivery of a new message that has ended from the beginning. */
+static void end_route(struct model *model, struct model_accept *accept,
+		int handler, enum postern_state state) {
+	struct model_delivery *d = &accept->message->deliveries[handler];
+	if (accept->code == POSTERN_OK) {
+		d->attempts++;
+		d->error = state == POSTERN_STATE_POISONED ? MODEL_NO_KEY : NULL;
+		make_ended(model, d, handler, state);
+	}
+}
+
 static void open_route(struct model *model, struct model_accept *accept,
 		int handler) {
 	struct model_message *message = accept->message;
@@ -99,8 +110,13 @@ static void open_route(struct model *model, struct model_accept *accept,
 		struct model_message *first = take_key(model, accept, handler);
 		if (first != message) {
 			accept->suppressed_by[handler] = first;
+			end_route(model, accept, handler, POSTERN_STATE_DISCARDED);
 			return;
 		}
+	}
+	if (accept->refused[handler] && accept->code == POSTERN_OK) {
+		end_route(model, accept, handler, POSTERN_STATE_POISONED);
+		return;
 	}
 	struct model_delivery *d = &message->deliveries[handler];
 	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {

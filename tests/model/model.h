@@ -21,6 +21,8 @@
 #define MODEL_HANDLER_MAX 5
 #define MODEL_CHANNEL_MAX 2
 #define MODEL_MAX_CRASHES 2
+/* Why a route is refused. */
+#define MODEL_NO_KEY "the message has no key"
 
 struct model_delivery {
 	enum postern_state state; /* POSTERN_STATE_ANY: no delivery */
@@ -95,6 +97,7 @@ struct model_accept {
 	int code;
 	struct model_message *message; /* NULL: dropped; seq is not set if new */
 	struct model_message *suppressed_by[MODEL_HANDLER_MAX];
+	bool refused[MODEL_HANDLER_MAX];
 	bool opened[MODEL_HANDLER_MAX];
 	bool leased[MODEL_HANDLER_MAX];
 	uint64_t fence[MODEL_HANDLER_MAX];
@@ -140,5 +143,8 @@ struct stand;
    error, oldest first. */
 void model_compare_groups(const struct model *model, struct stand *stand,
 		const char *text);
+/* counters.c: compare the counts of all handlers, by their keys. */
+void model_compare_counters(const struct model *model, struct stand *stand,
+		const char *const keys[MODEL_HANDLER_MAX]);
 
 #endif

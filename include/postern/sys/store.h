@@ -113,7 +113,9 @@ struct postern_dedupe_key {
  * key. When the route is opened, the key is remembered in the scope of every id
  * of the handler, its aliases included, in the same transaction. If it is
  * remembered already in any of these scopes, and in none of them for this
- * message, the route is suppressed: no delivery is created or reopened. Other
+ * message, the route is suppressed: no delivery is opened. A new message gets
+ * one that is discarded from the beginning, with an attempt "discard" and the
+ * error "suppressed by #SEQ", so that a person sees why nothing ran. Other
  * routes of the message are not affected. Keys are remembered only of routes
  * that could be opened: not of a conflict, nor of a message that was removed.
  */
@@ -122,6 +124,9 @@ struct postern_route {
 	bool lease;          /* of a new message: lease it to the node at once */
 	bool retry_poisoned; /* a duplicate reopens a poisoned delivery */
 	const struct postern_dedupe_key *key; /* of the handler; NULL: none */
+	/* Of a new message: the delivery is poisoned from the beginning, with an
+	   attempt "poison" and this error. NULL: it is not; never with a key. */
+	const char *refusal;
 	/* out */
 	int64_t suppressed_by; /* the seq of the first message with the handler's
 							  key; 0: not suppressed */

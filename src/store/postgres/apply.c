@@ -26,6 +26,7 @@
 #include "base/fail.h"
 #include "base/headers.h"
 #include "base/point.h"
+#include "core/error_group.h"
 #include "store/postgres/apply.h"
 #include "store/postgres/postgres.h"
 
@@ -360,6 +361,31 @@ static void add_routes(struct pg_query *query, const struct work *work) {
 	postern__pg_int4(query, POSTERN_CONFLICTS_KEPT);
 }
 
+static void add_refusals(struct pg_query *query, const struct work *work) {
+	postern__pg_array(query, PG_INT4);
+	for (size_t i = 0; i < work->route_count; i++) {
+		if (work->routes[i]->refusal) {
+			postern__pg_int4(query, (int64_t)i + 1);
+		}
+	}
+	postern__pg_array_end(query);
+	postern__pg_array(query, PG_TEXT);
+	for (size_t i = 0; i < work->route_count; i++) {
+		if (work->routes[i]->refusal) {
+			postern__pg_text(query, work->routes[i]->refusal);
+		}
+	}
+	postern__pg_array_end(query);
+	postern__pg_array(query, PG_INT8);
+	for (size_t i = 0; i < work->route_count; i++) {
+		if (work->routes[i]->refusal) {
+			postern__pg_int8(query,
+					(int64_t)postern__error_group(work->routes[i]->refusal));
+		}
+	}
+	postern__pg_array_end(query);
+}
+
 #define EACH_KEY(type, value, add)                      \
 	do {                                                \
 		postern__pg_array(query, (type));               \
@@ -524,6 +550,7 @@ static int apply_batch(struct pg_connection *connection, void *context,
 	r = add_accepts(&query, work, error);
 	add_routes(&query, work);
 	add_route_keys(&query, work);
+	add_refusals(&query, work);
 	postern__point("postgres-apply.before");
 	if (r == POSTERN_OK) {
 		r = postern__pg_run_named(&query, "postern_apply",
@@ -531,7 +558,7 @@ static int apply_batch(struct pg_connection *connection, void *context,
 				" $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,"
 				" $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"
 				" $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42,"
-				" $43, $44, $45, $46, $47, $48, $49)",
+				" $43, $44, $45, $46, $47, $48, $49, $50, $51, $52)",
 				&connection->apply_named, error);
 	}
 	postern__point("postgres-apply.after");

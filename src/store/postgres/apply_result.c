@@ -53,9 +53,9 @@ static void assume_new(struct work *work, int64_t now, bool held) {
 		accept->seq = dropped ? 0 : work->arrivals[i].seq;
 		for (size_t j = 0; j < accept->route_count; j++) {
 			struct postern_route *route = &accept->routes[j];
-			route->opened = true;
+			route->opened = !route->refusal;
 			route->stored = route->handler;
-			route->leased = route->lease && held;
+			route->leased = route->opened && route->lease && held;
 			route->fence = route->leased ? 1 : 0;
 			route->suppressed_by = 0;
 		}
@@ -80,7 +80,7 @@ static void read_resolved(const struct pg_query *query, struct work *work) {
 			i++) {
 		struct postern_route *route = work->routes[i];
 		route->stored = id;
-		route->opened = id != 0;
+		route->opened = id != 0 && !route->refusal;
 		route->leased = route->leased && id != 0 && is_leased;
 		route->fence = route->leased ? 1 : 0;
 	}

@@ -6,6 +6,7 @@
  */
 
 #include "base/fail.h"
+#include "store/common.h"
 #include "store/postgres/listing.h"
 
 struct detail_work {
@@ -228,10 +229,8 @@ struct find_work {
 	size_t count;
 };
 
-static int find_seqs(struct pg_connection *connection, void *context,
-		bool again, struct postern_error *error) {
-	struct find_work *work = context;
-	(void)again;
+static int find_by(struct pg_connection *connection, struct find_work *work,
+		const char *sql, struct postern_error *error) {
 	struct pg_query query;
 	postern__pg_query(&query, connection);
 	postern__pg_int8(&query, postern__pg_id_word(connection->store, work->id));
@@ -240,21 +239,42 @@ static int find_seqs(struct pg_connection *connection, void *context,
 	postern__pg_text(&query, work->channel);
 	postern__pg_int8(&query,
 			work->max < INT32_MAX ? (int64_t)work->max : INT32_MAX);
-	int r = postern__pg_run(&query,
-			"SELECT m.seq FROM @seen s JOIN @message m ON m.seq = s.seq"
-			" WHERE s.k0 = $1 AND s.scope = 0 AND m.id = $2"
-			" AND ($3 IS NULL OR m.source = $3 OR m.source IS NULL AND"
-			" m.channel = (SELECT channel FROM @channel_name WHERE name = $3))"
-			" AND ($4 IS NULL OR m.channel ="
-			" (SELECT channel FROM @channel_name WHERE name = $4))"
-			" ORDER BY m.seq DESC LIMIT $5",
-			error);
+	postern__pg_int8(&query, POSTERN__FIND_SCAN_MAX);
+	int r = postern__pg_run(&query, sql, error);
 	work->count = r == POSTERN_OK ? (size_t)postern__pg_rows(&query) : 0;
 	for (size_t i = 0; i < work->count; i++) {
 		work->seqs[i] = postern__pg_get(&query, (int)i, 0);
 	}
 	postern__pg_end(&query);
 	return r;
+}
+
+#define FIND_PLACE                                                      \
+	" WHERE ($3 IS NULL OR m.source = $3 OR m.source IS NULL AND"       \
+	" m.channel = (SELECT channel FROM @channel_name WHERE name = $3))" \
+	" AND ($4 IS NULL OR m.channel ="                                   \
+	" (SELECT channel FROM @channel_name WHERE name = $4))"
+
+static int find_seqs(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct find_work *work = context;
+	(void)again;
+	int r = find_by(connection, work,
+			"SELECT DISTINCT m.seq FROM @seen s"
+			" JOIN @message m ON m.seq = s.seq" FIND_PLACE
+			" AND s.k0 = $1 AND $2::text IS NOT NULL AND $6::bigint > 0"
+			" ORDER BY m.seq DESC LIMIT $5",
+			error);
+	if (r != POSTERN_OK || work->count > 0) {
+		return r;
+	}
+	/* The id is no key under another rule. */
+	return find_by(connection, work,
+			"SELECT m.seq FROM @message m" FIND_PLACE
+			" AND m.seq > (SELECT max(seq) FROM @message) - $6"
+			" AND m.id = $2 AND $1::bigint IS NOT NULL"
+			" ORDER BY m.seq DESC LIMIT $5",
+			error);
 }
 
 int postern__pg_find(struct postern_store *store, const char *id,

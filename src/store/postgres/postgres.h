@@ -165,7 +165,7 @@ void postern__pg_end_session(struct pg_connection *connection);
 
 /* query.c: statements and their parameters. */
 
-#define PG_PARAMETER_MAX 52
+#define PG_PARAMETER_MAX 56
 
 /* The types of parameters, by their OIDs. */
 enum pg_type {

@@ -22,6 +22,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "core/error_group.h"
 #include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
@@ -207,6 +208,38 @@ static int open_route(struct sqlite_store *self, uint64_t node, int64_t seq,
 			route->leased ? node : 0, now, error);
 }
 
+/* Creates a delivery that has ended: of a suppressed route, or a refused one.
+ */
+static int end_route(struct sqlite_store *self, int64_t seq,
+		const struct postern_route *route, int64_t now,
+		struct postern_error *error) {
+	char suppressed[POSTERN__SUPPRESSED_TEXT_MAX];
+	struct sqlite_delivery delivery = {
+		.seq = seq,
+		.handler = postern__sqlite_handler(self, route->handler)->owner,
+		.state = POSTERN_STATE_PENDING,
+	};
+	bool poison = route->suppressed_by == 0;
+	const char *text = poison ? route->refusal : suppressed;
+	uint64_t group = poison ? postern__error_group(text) : 0;
+	postern__suppressed_text(route->suppressed_by, suppressed);
+	int r = postern__sqlite_delivery_insert(self, seq, delivery.handler, 0, now,
+			error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_attempt_insert(self, seq, delivery.handler, 0, now,
+				now, poison ? "poison" : "discard", text, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_sample_keep(self, group, delivery.handler, text,
+				now, error);
+	}
+	return r == POSTERN_OK ? postern__sqlite_delivery_close(self, &delivery,
+									 poison ? POSTERN_STATE_POISONED
+											: POSTERN_STATE_DISCARDED,
+									 group, now, error)
+						   : r;
+}
+
 static int accept_insert(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
@@ -222,8 +255,10 @@ static int accept_insert(struct sqlite_store *self, uint64_t node,
 		if (route->key) {
 			r = route_key_insert(self, accept, route, error);
 		}
-		if (r == POSTERN_OK && route->suppressed_by == 0) {
-			r = open_route(self, node, accept->seq, route, now, error);
+		bool ended = route->suppressed_by > 0 || route->refusal;
+		if (r == POSTERN_OK) {
+			r = ended ? end_route(self, accept->seq, route, now, error)
+					  : open_route(self, node, accept->seq, route, now, error);
 		}
 	}
 	if (r == POSTERN_OK && accept->fate == POSTERN_FATE_PARK) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
 static int fill_page(struct sqlite_listing *listing, size_t limit,
@@ -246,6 +247,29 @@ int postern__sqlite_get(struct postern_store *store, int64_t seq,
 	return r;
 }
 
+#define FIND_PLACE                                               \
+	" WHERE (?4 IS NULL OR m.source = ?4 OR m.source IS NULL"    \
+	" AND m.channel = (SELECT channel FROM postern_channel_name" \
+	" WHERE name = ?4))"                                         \
+	" AND (?5 IS NULL OR m.channel = (SELECT channel"            \
+	" FROM postern_channel_name WHERE name = ?5))"
+
+struct found {
+	int64_t *seqs;
+	size_t max;
+	size_t count;
+};
+
+static int read_found(struct sqlite_query *query, const char *source,
+		const char *channel, struct found *found, struct postern_error *error) {
+	postern__sqlite_bind_text(query, 4, source);
+	postern__sqlite_bind_text(query, 5, channel);
+	while (found->count < found->max && postern__sqlite_row(query)) {
+		found->seqs[found->count++] = postern__sqlite_int(query, 0);
+	}
+	return postern__sqlite_end(query, error);
+}
+
 int postern__sqlite_find(struct postern_store *store, const char *id,
 		const char *source, const char *channel, int64_t *seqs, size_t max,
 		size_t *count_out, struct postern_error *error) {
@@ -257,30 +281,28 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	size_t count = 0;
+	struct found found = { .seqs = seqs, .max = max };
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->reader,
-			"SELECT m.seq FROM postern_seen s"
-			" CROSS JOIN postern_message m ON m.seq = s.seq"
-			" WHERE s.key BETWEEN ?1 AND ?2 AND s.scope = 0 AND m.id = ?3"
-			" AND (?4 IS NULL OR m.source = ?4 OR m.source IS NULL"
-			" AND m.channel = (SELECT channel FROM postern_channel_name"
-			" WHERE name = ?4))"
-			" AND (?5 IS NULL OR m.channel = (SELECT channel"
-			" FROM postern_channel_name WHERE name = ?5))"
-			" ORDER BY m.seq DESC");
+			"SELECT DISTINCT m.seq FROM postern_seen s"
+			" CROSS JOIN postern_message m ON m.seq = s.seq" FIND_PLACE
+			" AND s.key BETWEEN ?1 AND ?2 ORDER BY m.seq DESC");
 	postern__sqlite_bind_blob(&query, 1, first, sizeof first);
 	postern__sqlite_bind_blob(&query, 2, last, sizeof last);
-	postern__sqlite_bind_text(&query, 3, id);
-	postern__sqlite_bind_text(&query, 4, source);
-	postern__sqlite_bind_text(&query, 5, channel);
-	while (count < max && postern__sqlite_row(&query)) {
-		seqs[count++] = postern__sqlite_int(&query, 0);
+	r = read_found(&query, source, channel, &found, error);
+	if (r == POSTERN_OK && found.count == 0) {
+		/* The id is no key under another rule. */
+		postern__sqlite_query(&query, &self->reader,
+				"SELECT m.seq FROM postern_message m" FIND_PLACE
+				" AND m.seq > (SELECT max(seq) FROM postern_message) - ?1"
+				" AND m.id = ?2 ORDER BY m.seq DESC");
+		postern__sqlite_bind_int(&query, 1, POSTERN__FIND_SCAN_MAX);
+		postern__sqlite_bind_text(&query, 2, id);
+		r = read_found(&query, source, channel, &found, error);
 	}
-	r = postern__sqlite_end(&query, error);
 	postern__sqlite_read_end(self);
 	if (r == POSTERN_OK) {
-		*count_out = count;
+		*count_out = found.count;
 	}
 	return r;
 }

@@ -669,11 +669,54 @@ BEGIN
 	DELETE FROM @parked WHERE seq = ANY (v_parked);
 END $$;
 
+-- Creates the deliveries of new messages that end at once: of suppressed routes,
+-- and of refused ones. Arrays as in apply_1.
+CREATE FUNCTION @end_routes_1(p_now bigint, p_fresh bigint[], r_seq bigint[],
+	r_handler integer[], p_suppressed integer[], p_by bigint[],
+	x_route integer[], x_reason text[], x_group bigint[])
+	RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	e record;
+BEGIN
+	SELECT array_agg(r_seq[u.n]) AS seqs, array_agg(u.handler) AS handlers,
+			array_agg(u.state) AS states, array_agg(u.reason) AS reasons,
+			array_agg(u.grp) AS groups, array_agg(0::bigint) AS fences,
+			array_agg(p_now) AS times,
+			array_agg(CASE u.state WHEN 4 THEN 'poison' ELSE 'discard' END)
+				AS outcomes
+		INTO e
+		FROM (SELECT DISTINCT ON (r_seq[i.n], handler) i.n, i.state, i.reason,
+				i.grp, coalesce(r_handler[i.n], r_handler[1]) AS handler
+			FROM (SELECT s.n, 5::smallint AS state,
+					'suppressed by #' || s.first AS reason, NULL::bigint AS grp
+				FROM unnest(p_suppressed, p_by) AS s (n, first)
+				UNION ALL
+				SELECT x.n, 4::smallint, x.reason, x.grp
+				FROM unnest(x_route, x_reason, x_group) AS x (n, reason, grp))
+				AS i
+			WHERE r_seq[i.n] = ANY (p_fresh)
+				AND coalesce(r_handler[i.n], r_handler[1]) <> 0) AS u;
+	IF e.seqs IS NULL THEN
+		RETURN;
+	END IF;
+	INSERT INTO @ledger (seq, fence, finished_at, handler, failures, starts,
+			crashes, state, error_group)
+		SELECT seq, 0, p_now, handler, 0, 0, 0, state, grp
+		FROM unnest(e.seqs, e.handlers, e.states, e.groups)
+			AS u (seq, handler, state, grp);
+	INSERT INTO @handler_tally (handler, discarded)
+		SELECT handler, count(*) FROM unnest(e.handlers, e.states)
+			AS u (handler, state) WHERE state = 5 GROUP BY handler;
+	PERFORM @keep_attempts_1(e.seqs, e.handlers, e.fences, e.times, e.times,
+		e.outcomes, e.reasons, e.groups, 1);
+END $$;
+
 -- Applies a batch: settlements, then accepts. The arrays s_… are of
 -- settlements, a_… of messages, r_… of routes (r_seq: the number of the
 -- message), and k_… of keys that handlers have of their own, all by number.
 -- a_by_id: whether the key of the message was made of its id. k_message,
--- k_route: positions; k_k0, k_k1, k_k2: in the scope 0. a_by_key: positions in the order of identities, in
+-- k_route: positions; k_k0, k_k1, k_k2: in the scope 0. x_…: of routes that are
+-- refused, by position. a_by_key: positions in the order of identities, in
 -- which these are inserted, so that two batches cannot deadlock. a_fate: 0
 -- keep, 1 park, 2 drop.
 --
@@ -709,7 +752,7 @@ CREATE FUNCTION @apply_1(p_node bigint, p_round bigint, p_now bigint,
 	r_seq bigint[], r_handler integer[], r_lease boolean[], r_retry boolean[],
 	p_conflicts_kept integer,
 	k_message integer[], k_route integer[], k_k0 bigint[], k_k1 bigint[],
-	k_k2 bigint[],
+	k_k2 bigint[], x_route integer[], x_reason text[], x_group bigint[],
 	OUT now bigint, OUT held boolean, OUT settled integer[],
 	OUT known integer[], OUT known_seq bigint[], OUT known_same boolean[],
 	OUT opened integer[], OUT opened_fence bigint[], OUT opened_as integer[],
@@ -834,6 +877,12 @@ BEGIN
 			coalesce(a_traceparent[n], v_traceparent),
 			coalesce(a_transport[n], v_transport), a_headers[n], a_body[n]
 		FROM unnest(v_new) AS n;
+	-- Before the keys: a copy in the same batch may end the parking.
+	IF a_fate && ARRAY[1]::smallint[] THEN
+		INSERT INTO @parked (seq)
+			SELECT a_seq[n] FROM unnest(v_new) AS n
+			WHERE coalesce(a_fate[n], v_fate) = 1;
+	END IF;
 	IF cardinality(k_route) > 0 THEN
 		SELECT k.suppressed, k.suppressed_by INTO suppressed, suppressed_by
 			FROM @keep_keys_1(a_seq, a_k0, a_k1, a_k2, a_digest, a_channel,
@@ -843,6 +892,12 @@ BEGIN
 		v_again := ARRAY(SELECT n FROM unnest(v_again) AS n
 			WHERE (n = ANY (suppressed)) IS NOT TRUE);
 	END IF;
+	IF cardinality(suppressed) > 0 OR cardinality(x_route) > 0 THEN
+		PERFORM @end_routes_1(now, v_fresh, r_seq, r_handler, suppressed,
+			suppressed_by, x_route, x_reason, x_group);
+		v_routes := ARRAY(SELECT n FROM unnest(v_routes) AS n
+			WHERE (n = ANY (x_route)) IS NOT TRUE);
+	END IF;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
 		SELECT r_seq[n], coalesce(v_lease[n], v_lease[1])::integer,
@@ -850,11 +905,6 @@ BEGIN
 			apply_1.now, apply_1.now, 0, coalesce(r_handler[n], r_handler[1]),
 			0, coalesce(v_lease[n], v_lease[1])::integer, 0, false
 		FROM unnest(v_routes) AS n;
-	IF a_fate && ARRAY[1]::smallint[] THEN
-		INSERT INTO @parked (seq)
-			SELECT a_seq[n] FROM unnest(v_new) AS n
-			WHERE coalesce(a_fate[n], v_fate) = 1;
-	END IF;
 	IF cardinality(a_channel) > 1 THEN
 		INSERT INTO @channel_tally (channel, accepted)
 			SELECT a_channel[n], count(*) FROM unnest(v_new) AS n GROUP BY 1;

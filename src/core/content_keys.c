@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Key rules applied to a message that is accepted.
+ *
+ * Nearly every channel has the rule `id`, whose key borrows the texts of the
+ * message. For any other rule the content gets a second allocation, with room
+ * for the text of each key.
+ *
+ * The rule `composite` of a channel is one of its handlers: the message itself
+ * is identified by its id, and each handler without a rule of its own has its
+ * key.
+ */
+
+#include "core/content_keys.h"
+
+#include "base/fail.h"
+#include "core/box.h"
+#include "core/identity.h"
+#include "core/key_rules.h"
+
+#include <inttypes.h>
+#include <postern/sys/random.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The place of the source in keys that no other message has. */
+#define NO_KEY_SPACE "\x01"
+
+struct route_key {
+	struct postern_dedupe_key key;
+	struct postern__key_text text;
+	char reason[POSTERN_ERROR_TEXT_MAX]; /* why there is none */
+};
+
+struct postern__content_keys {
+	struct postern__key_text text; /* of the message's key */
+	struct route_key routes[];
+};
+
+static bool needs_more_than_id(const struct postern__key_rules *rules) {
+	for (size_t i = 0; i < rules->count; i++) {
+		if (!postern__key_rule_is_id(&rules->items[i].rule)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+int postern__channel_keys_init(struct postern__channel *channel,
+		const struct postern_channel_options *options, const char *name,
+		struct postern_error *error) {
+	char what[POSTERN_CHANNEL_NAME_LEN_MAX + 16];
+	(void)snprintf(what, sizeof(what), "channel '%s'", name);
+	channel->missing_key = options->missing_key;
+	int r = postern__key_rules_init(&channel->key_rules, options->key_rules,
+			options->key_rule_count, what, error);
+	channel->has_key_rules = needs_more_than_id(&channel->key_rules);
+	return r;
+}
+
+int postern__handler_keys_init(struct postern__handler *handler,
+		const struct postern_handler_options *options,
+		struct postern_error *error) {
+	char what[POSTERN_KEY_LEN_MAX + 16];
+	(void)snprintf(what, sizeof(what), "handler '%s'", options->key);
+	int r = postern__key_rules_init(&handler->key_rules, options->key_rules,
+			options->key_rule_count, what, error);
+	for (size_t i = 0; !r && i < handler->key_rules.count; i++) {
+		/* The message's own identity already says it. */
+		if (postern__key_rule_is_id(&handler->key_rules.items[i].rule)) {
+			r = postern__fail(error, POSTERN_E_INVALID,
+					"%s: the key rule 'id' is the channel's; a handler has one "
+					"only if it differs",
+					what);
+		}
+	}
+	handler->channel->has_key_rules |= handler->key_rules.count > 0;
+	return r;
+}
+
+/* The rule of the message itself; NULL: `id`. */
+static const struct postern__typed_rule *
+message_rule(const struct postern__channel *channel, const char *type) {
+	const struct postern__typed_rule *rule =
+			postern__key_rules_find(&channel->key_rules, type);
+	return rule && !postern__key_rule_is_composite(&rule->rule) ? rule : NULL;
+}
+
+/* The rule of a handler; NULL: it has none of its own. */
+static const struct postern__typed_rule *
+handler_rule(const struct postern__handler *handler, const char *type) {
+	const struct postern__typed_rule *rule =
+			postern__key_rules_find(&handler->key_rules, type);
+	if (rule) {
+		return rule;
+	}
+	rule = postern__key_rules_find(&handler->channel->key_rules, type);
+	return rule && postern__key_rule_is_composite(&rule->rule) ? rule : NULL;
+}
+
+bool postern__channel_makes_ids(const struct postern__channel *channel,
+		const char *type) {
+	const struct postern__typed_rule *rule =
+			message_rule(channel, type ? type : "");
+	return rule && !postern__key_rule_is_id(&rule->rule);
+}
+
+void postern__generated_id(const struct postern_box *box,
+		char out[POSTERN__GENERATED_ID_LEN + 1]) {
+	const struct postern_random *random = &box->random;
+	(void)snprintf(out, POSTERN__GENERATED_ID_LEN + 1,
+			"%016" PRIx64 "%016" PRIx64, random->next(random->context),
+			random->next(random->context));
+}
+
+/* A key that no other message has. */
+static void make_unique(const struct postern_box *box,
+		struct postern__key_text *text, struct postern_dedupe_key *out) {
+	postern__generated_id(box, text->text);
+	text->len = POSTERN__GENERATED_ID_LEN;
+	*out = (struct postern_dedupe_key){
+		.source = NO_KEY_SPACE,
+		.value = text->text,
+		.value_len = text->len,
+	};
+}
+
+static int make_message_key(struct postern__content *content,
+		struct postern__content_keys *keys, struct postern_error *error) {
+	struct postern__channel *channel = content->channel;
+	const struct postern__typed_rule *rule =
+			message_rule(channel, content->message.type);
+	if (!rule) {
+		return POSTERN_OK;
+	}
+	int r = postern__typed_rule_apply(rule, &content->message, NULL,
+			&keys->text, &content->accept.key, error);
+	if (r != POSTERN_E_NOTFOUND) {
+		return r;
+	}
+	postern__meter_missing_key(channel->generation->box, channel);
+	if (channel->missing_key == POSTERN_MISSING_KEY_REJECT) {
+		if (error) {
+			error->code = POSTERN_E_INVALID;
+		}
+		return POSTERN_E_INVALID;
+	}
+	make_unique(channel->generation->box, &keys->text, &content->accept.key);
+	return POSTERN_OK;
+}
+
+/* A handler that has no key for the message: the message is accepted, and the
+   delivery is poisoned at once, or runs. */
+static void make_route_key(const struct postern__content *content,
+		const struct postern__handler *handler, struct postern_route *route,
+		struct route_key *room) {
+	struct postern_error error;
+	const struct postern__typed_rule *rule =
+			handler_rule(handler, content->message.type);
+	if (!rule) {
+		return;
+	}
+	int r = postern__typed_rule_apply(rule, &content->message, NULL,
+			&room->text, &room->key, &error);
+	if (!r) {
+		route->key = &room->key;
+		return;
+	}
+	postern__meter_missing_key(handler->generation->box, handler->channel);
+	if (handler->channel->missing_key == POSTERN_MISSING_KEY_REJECT) {
+		(void)snprintf(room->reason, sizeof(room->reason), "%s", error.text);
+		route->refusal = room->reason;
+	}
+}
+
+int postern__content_keys_make(struct postern__content *content,
+		struct postern_error *error) {
+	content->accept.key = postern__dedupe_key_by_id(&content->message);
+	if (!content->channel->has_key_rules) {
+		return POSTERN_OK;
+	}
+	size_t count = content->accept.route_count;
+	struct postern__content_keys *keys =
+			malloc(sizeof(*keys) + count * sizeof(struct route_key));
+	if (!keys) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	content->keys = keys;
+	for (size_t i = 0; i < count; i++) {
+		make_route_key(content, content->runs[i].handler,
+				&content->accept.routes[i], &keys->routes[i]);
+	}
+	return make_message_key(content, keys, error);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CORE_CONTENT_KEYS_H
+#define POSTERN_CORE_CONTENT_KEYS_H
+
+/*
+ * The keys of a message that is accepted: of the message itself by the rule of
+ * its channel, and of each handler with a rule of its own.
+ */
+
+#include "core/accept.h"
+
+int postern__channel_keys_init(struct postern__channel *channel,
+		const struct postern_channel_options *options, const char *name,
+		struct postern_error *error);
+int postern__handler_keys_init(struct postern__handler *handler,
+		const struct postern_handler_options *options,
+		struct postern_error *error);
+
+/*
+ * Set the keys of a content whose message and routes are set. What they need is
+ * freed with the content.
+ *
+ * POSTERN_E_INVALID: the message has no key and the channel rejects that, or
+ * the key breaks a limit.
+ */
+int postern__content_keys_make(struct postern__content *content,
+		struct postern_error *error);
+
+#define POSTERN__GENERATED_ID_LEN 32
+/* An id that no other message has. */
+void postern__generated_id(const struct postern_box *box,
+		char out[POSTERN__GENERATED_ID_LEN + 1]);
+/* Whether a message without an id is accepted: its key is something else. */
+bool postern__channel_makes_ids(const struct postern__channel *channel,
+		const char *type);
+
+#endif

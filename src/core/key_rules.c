@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Key rules by type. A rule without a pattern is used last, wherever it was
+ * given; of the others, the first that matches.
+ */
+
+#include "core/key_rules.h"
+
+#include "base/fail.h"
+#include "base/pattern.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int copy_rule(struct postern__typed_rule *out,
+		const struct postern_key_rule *given, const char *what,
+		struct postern_error *error) {
+	struct postern_error failure;
+	if (postern__key_rule_parse(&out->rule, given->rule, &failure)) {
+		return postern__fail(error, POSTERN_E_INVALID, "%s: %s", what,
+				failure.text);
+	}
+	if (!given->type) {
+		return POSTERN_OK;
+	}
+	size_t size = strlen(given->type) + 2;
+	out->type = strdup(given->type);
+	out->space = malloc(size);
+	if (!out->type || !out->space) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	(void)snprintf(out->space, size, "\x01%s", given->type);
+	return POSTERN_OK;
+}
+
+static bool same_type(const char *a, const char *b) {
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static int check_types(const struct postern_key_rule *given, size_t count,
+		const char *what, struct postern_error *error) {
+	for (size_t i = 0; i < count; i++) {
+		if (given[i].type &&
+				(given[i].type[0] == '\0' ||
+						strlen(given[i].type) > POSTERN_ATTRIBUTE_LEN_MAX)) {
+			return postern__fail(error, POSTERN_E_INVALID,
+					"%s: the type of a key rule is empty or too long", what);
+		}
+		for (size_t j = 0; j < i; j++) {
+			if (same_type(given[i].type, given[j].type)) {
+				return postern__fail(error, POSTERN_E_INVALID,
+						"%s: two key rules for the type '%s'", what,
+						given[i].type ? given[i].type : "default");
+			}
+		}
+	}
+	return POSTERN_OK;
+}
+
+int postern__key_rules_init(struct postern__key_rules *rules,
+		const struct postern_key_rule *given, size_t count, const char *what,
+		struct postern_error *error) {
+	*rules = (struct postern__key_rules){ 0 };
+	if (count > POSTERN_KEY_RULE_COUNT_MAX) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"%s: %zu key rules, the limit is %d", what, count,
+				POSTERN_KEY_RULE_COUNT_MAX);
+	}
+	int r = check_types(given, count, what, error);
+	if (r || count == 0) {
+		return r;
+	}
+	rules->items = calloc(count, sizeof(*rules->items));
+	if (!rules->items) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	for (int last = 0; last <= 1; last++) {
+		for (size_t i = 0; !r && i < count; i++) {
+			if ((given[i].type == NULL) == last) {
+				r = copy_rule(&rules->items[rules->count++], &given[i], what,
+						error);
+			}
+		}
+	}
+	return r;
+}
+
+void postern__key_rules_finish(struct postern__key_rules *rules) {
+	for (size_t i = 0; i < rules->count; i++) {
+		free(rules->items[i].type);
+		free(rules->items[i].space);
+	}
+	free(rules->items);
+	*rules = (struct postern__key_rules){ 0 };
+}
+
+const struct postern__typed_rule *
+postern__key_rules_find(const struct postern__key_rules *rules,
+		const char *type) {
+	size_t len = strlen(type);
+	for (size_t i = 0; i < rules->count; i++) {
+		const char *pattern = rules->items[i].type;
+		if (!pattern ||
+				postern__pattern_match(pattern, strlen(pattern), type, len)) {
+			return &rules->items[i];
+		}
+	}
+	return NULL;
+}
+
+int postern__typed_rule_apply(const struct postern__typed_rule *rule,
+		const struct postern_message *message, const char *handler,
+		struct postern__key_text *room, struct postern_dedupe_key *out,
+		struct postern_error *error) {
+	int r = postern__key_rule_apply(&rule->rule, message, handler, room, out,
+			error);
+	if (!r && !out->is_id) {
+		out->source = rule->space;
+	}
+	return r;
+}

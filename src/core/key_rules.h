@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CORE_KEY_RULES_H
+#define POSTERN_CORE_KEY_RULES_H
+
+/*
+ * The key rules of a channel or handler, by the types of messages.
+ */
+
+#include <postern/box.h>
+
+#include "core/key_rule.h"
+
+struct postern__typed_rule {
+	char *type; /* a pattern; NULL: every type */
+	/* Separates the keys of this rule from those of others: in the place of a
+	   source, with a character that no source has. NULL: a rule for every
+	   type. */
+	char *space;
+	struct postern__key_rule rule;
+};
+
+struct postern__key_rules {
+	struct postern__typed_rule *items; /* in the order of their use */
+	size_t count;
+};
+
+/* Copy and parse rules. `what` names their owner in errors: "channel 'orders'".
+   Call finish() also after a failure. */
+int postern__key_rules_init(struct postern__key_rules *rules,
+		const struct postern_key_rule *given, size_t count, const char *what,
+		struct postern_error *error);
+void postern__key_rules_finish(struct postern__key_rules *rules);
+
+/* The rule for messages of this type; NULL: none. */
+const struct postern__typed_rule *
+postern__key_rules_find(const struct postern__key_rules *rules,
+		const char *type);
+/* As postern__key_rule_apply(). */
+int postern__typed_rule_apply(const struct postern__typed_rule *rule,
+		const struct postern_message *message, const char *handler,
+		struct postern__key_text *room, struct postern_dedupe_key *out,
+		struct postern_error *error);
+
+#endif
