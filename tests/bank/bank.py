@@ -766,4 +766,25 @@ BUGS = [
             "an uncounted cancel counts no failure and waits the backoff",
         ),
     ),
+    Bug(
+        "mark-in-breaks-transaction",
+        "a marker that is held makes the caller's transaction fail",
+        (
+            "unit/test_postgres_mark",
+            "a marker that another transaction holds is busy, and nothing is lost",
+        ),
+    ),
+    Bug(
+        "mark-in-any-store",
+        "a marker is written into whatever store the connection leads to",
+        ("unit/test_postgres_mark", "a connection to another store is refused"),
+    ),
+    Bug(
+        "mark-in-leaves-sandbox",
+        "a function that marked another key may commit by itself",
+        (
+            "conformance/markers_sqlite",
+            "a unit that marks another key and ends its transaction leaves neither",
+        ),
+    ),
 ]

@@ -717,6 +717,42 @@ static void marked_in_a_transaction(void) {
 	scene_close(&scene);
 }
 
+static void mark_and_commit(void *context, void *transaction, uint64_t epoch,
+		struct postern_outcome *outcome) {
+	mark_inside(context, transaction, epoch, outcome);
+	conformance_target.commit(transaction);
+}
+
+/* The unit may still not end its transaction. */
+static void marked_and_ended(void) {
+	static const char *const handler = "mail";
+	const struct postern_mark mark = { &handler, 1, "k", 1 };
+	const struct postern_mark outer = { &handler, 1, "a", 1 };
+	struct scene scene;
+	if (!scene_open(&scene)) {
+		return;
+	}
+	if (marker_target.store()) {
+		struct inner inner = {
+			.scene = &scene,
+			.mark = &mark,
+			.outcome = POSTERN_DONE,
+		};
+		struct postern_unit unit = {
+			.fence = FIRST,
+			.mark = &outer,
+			.wait_ms = 100,
+			.context = &inner,
+			.run = mark_and_commit,
+		};
+		transact(&scene, &unit);
+		CHECK(!unit.committed);
+		CHECK_OK(inner.code, &scene.error);
+		CHECK_INT(state(&scene), POSTERN_MARK_UNKNOWN);
+	}
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "the first that begins has the marker, a second learns how long",
 			first_begins },
@@ -748,6 +784,8 @@ static const struct tap_case cases[] = {
 	{ "a unit is refused while its marker has a lease", marker_of_a_lease },
 	{ "a marker in somebody's transaction commits or vanishes with it",
 			marked_in_a_transaction },
+	{ "a unit that marks another key and ends its transaction leaves neither",
+			marked_and_ended },
 	{ "a unit that ends its transaction itself leaves no marker",
 			unit_that_ends_its_transaction },
 };
