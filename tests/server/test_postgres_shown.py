@@ -77,13 +77,13 @@ def program(place, name, text):
 
 
 def hang(place):
-    """A program that runs until it is killed, once there is a file 'hang'."""
-    return program(place, "hang", f"[ ! -e {place.file('hang')} ] || exec sleep 600")
+    """A program that runs until it is killed, if there is a file 'busy'."""
+    return program(place, "hang", f"[ ! -e {place.file('busy')} ] || exec sleep 600")
 
 
 @case("a run of one server is shown and cancelled by the other")
 def _(place):
-    place.write("hang", "")
+    place.write("busy", "")
     one = Node(place, "cancel", "one", hang(place))
     seq = one.send("a")
     until(lambda: one.shown(seq) == "running")
@@ -126,7 +126,7 @@ def _(place):
 
 @case("what waits is not cancelled, and a cancel may be uncounted")
 def _(place):
-    place.write("hang", "")
+    place.write("busy", "")
     one = Node(place, "queued", "one", hang(place))
     first = one.send("a")
     until(lambda: one.shown(first) == "running")
@@ -135,10 +135,12 @@ def _(place):
     shown = one.row(second)["shown"]
     result = place.fails(1, "cancel", "b", "-c", one.config, "--handler", "work")
     assert f"is {shown} and does not run" in result.err, result
-    # Uncounted, of its own server.
+    # Uncounted, of its own server; the next one ends by itself.
+    os.remove(place.file("busy"))
     place.ok("cancel", "a", "-c", one.config, "--uncounted")
     row = one.row(first)
     equal((row["shown"], row["failures"]), ("waiting", 0))
+    until(lambda: one.shown(second) == "done")
     equal(one.server.stop(), 0)
 
 
