@@ -69,11 +69,11 @@ static const char *const texts[COUNT] = {
 				" 'bench', NULL, NULL, 'application/json', NULL, NULL, NULL,"
 				" NULL, ?4)",
 	[OPEN] = "INSERT INTO postern_open VALUES (?1, 1, 1, 0, 1, 0, 0, 0, " NODE
-			 ", ?2, ?2, NULL)",
+			 ", ?2, ?2, NULL, NULL)",
 	[CLOSE] = "DELETE FROM postern_open WHERE seq = ?1 AND handler = 1"
 			  " AND fence = 1 AND node = " NODE,
 	[LEDGER] = "INSERT INTO postern_ledger VALUES (?1, 1, 3, 1, 0, 1, 0, ?2,"
-			   " 0)",
+			   " 0, NULL)",
 	[READ] = "SELECT id, body FROM postern_message WHERE seq = ?1",
 	[EFFECT] = "INSERT INTO bench_effect (id, body) VALUES (?1, ?2)",
 };
