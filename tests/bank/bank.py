@@ -36,57 +36,15 @@ When the sources change, a patch may no longer apply, and its case fails.
 tests/bank/refresh lists such patches and documents how to update them.
 """
 
-
-class Bug:
-    def __init__(self, name, story, *cases, sim=(), checker=(), strikes=(),
-                 power=()):
-        self.name = name
-        self.story = story
-        self.cases = cases  # (program, case)
-        self.sim = sim  # (store, rule)
-        self.checker = checker  # (store, rule)
-        self.strikes = strikes  # (crash point that fails, rule)
-        self.power = power  # rules, one of which is broken
-
-
-def every_store(case):
-    """The same case of the conformance suite, for each store."""
-    return (
-        ("conformance/conformance_memory", case),
-        *databases(case),
-    )
-
-
-def local_stores(case):
-    """The same for stores that live in one process."""
-    return (
-        ("conformance/conformance_memory", case),
-        ("conformance/conformance_sqlite", case),
-    )
-
-
-def databases(case):
-    return (
-        ("conformance/conformance_sqlite", case),
-        postgres_store(case),
-    )
-
-
-def scripted_sources(case):
-    """The same case for a broker with tags and one with offsets."""
-    return (
-        ("conformance/source_tags", case),
-        ("conformance/source_offsets", case),
-    )
-
-
-def sqlite_store(case):
-    return ("conformance/conformance_sqlite", case)
-
-
-def postgres_store(case):
-    return ("conformance/conformance_postgres", case)
-
+from catch import (
+    Bug,
+    databases,
+    every_store,
+    local_stores,
+    postgres_store,
+    scripted_sources,
+    sqlite_store,
+)
 
 BUGS = [
     Bug(
@@ -703,6 +661,25 @@ BUGS = [
         "last-worker-taken",
         "a handler that hangs takes the last thread that others could use",
         ("unit/test_isolation", "a handler that holds workers does not get the last one"),
+        sim=[("memory", "over-share")],
+    ),
+    Bug(
+        "workers-of-all-counted",
+        "runs of other handlers that hang use up the share of a handler",
+        sim=[("memory", "waits")],
+    ),
+    Bug(
+        "first-ready-only",
+        "a handler that may not start a run keeps those behind it from it",
+        sim=[("memory", "waits")],
+    ),
+    Bug(
+        "rate-per-node",
+        "each node has the whole rate of a handler",
+        (
+            "unit/test_postgres_rate",
+            "boxes on one database start no more runs than the rate together",
+        ),
     ),
     Bug(
         "missing-table-charged",

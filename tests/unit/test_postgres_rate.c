@@ -5,9 +5,11 @@
  * grants what the one in C does, and nodes share what it grants.
  */
 
+#include <postern/postern.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/rate.h"
 #include "unit/dice.h"
@@ -89,10 +91,77 @@ static void all_together_get_the_rate(void) {
 	scene_close(&scene);
 }
 
+#define BOX_SCHEMA "rate_of_boxes"
+#define BOX_RATE 5
+
+static void count_run(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	*(int *)context += 1;
+}
+
+static struct postern_box *open_box(int *runs) {
+	const char *url = getenv("POSTERN_TEST_POSTGRES");
+	const struct postern_box_options options = {
+		.size = sizeof options,
+		.schema = BOX_SCHEMA,
+	};
+	struct postern_policy policy;
+	postern_policy_init(&policy);
+	policy.rate_count = BOX_RATE;
+	policy.rate_period_ms = 3600000;
+	const struct postern_handler_options handler = {
+		.size = sizeof handler,
+		.key = "h",
+		.callback = count_run,
+		.context = runs,
+		.policy = &policy,
+	};
+	struct postern_box *box = NULL;
+	struct postern_error error;
+	CHECK_OK(postern_box_open(url ? url : "", &options, &box, &error), &error);
+	CHECK_OK(postern_box_add_channel(box, "c", NULL, &error), &error);
+	CHECK_OK(postern_box_add_handler(box, "c", &handler, &error), &error);
+	CHECK_OK(postern_box_start(box, &error), &error);
+	return box;
+}
+
+static void boxes_share_the_rate(void) {
+	PGconn *link = scene_connect();
+	scene_run(link, "SET client_min_messages = error");
+	scene_run(link, "DROP SCHEMA IF EXISTS " BOX_SCHEMA " CASCADE");
+	int runs = 0;
+	struct postern_error error;
+	struct postern_box *boxes[] = { open_box(&runs), open_box(&runs) };
+	for (int i = 0; i < 4 * BOX_RATE; i++) {
+		char id[16];
+		(void)snprintf(id, sizeof id, "m%d", i);
+		const struct postern_message message = {
+			.size = sizeof message,
+			.id = id,
+		};
+		CHECK_OK(postern_box_accept(boxes[0], "c", &message, NULL, &error),
+				&error);
+	}
+	for (int i = 0; i < 4; i++) {
+		CHECK_OK(postern_box_process(boxes[i % 2], 0, NULL, &error), &error);
+	}
+	CHECK_INT(runs, BOX_RATE);
+	postern_box_destroy(boxes[0]);
+	postern_box_destroy(boxes[1]);
+	scene_run(link, "DROP SCHEMA " BOX_SCHEMA " CASCADE");
+	PQfinish(link);
+}
+
 static const struct tap_case cases[] = {
 	{ "the database grants what the library does", both_grant_the_same },
 	{ "threads that ask at the same time get the rate together",
 			all_together_get_the_rate },
+	{ "boxes on one database start no more runs than the rate together",
+			boxes_share_the_rate },
 };
 
 TAP_MAIN(cases)
