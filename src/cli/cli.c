@@ -15,6 +15,7 @@
 #include "cli/out.h"
 #include "server/config.h"
 #include "server/store_open.h"
+#include "store/marker_kind.h"
 
 const struct postern__flag *postern__cli_option_flags(void) {
 	/* Filled from static strings, always the same. */
@@ -33,13 +34,13 @@ const struct postern__flag *postern__cli_option_flags(void) {
 	return flags;
 }
 
-/* The store that --store names, for commands where it need not be a URL; NULL:
-   none. */
-static const char *store_named(const struct postern__cli *cli) {
+/* The value of --store, for commands where it need not be the URL of a store of
+   messages; NULL: it is, or is not given. */
+static const char *special_store(const struct postern__cli *cli) {
 	const char *store = postern__args_value(&cli->args, "store");
-	return store && cli->command->takes_store_name && !strchr(store, ':')
-				   ? store
-				   : NULL;
+	bool special = store && cli->command->takes_store_name &&
+				   (!strchr(store, ':') || postern__marker_kind_of(store));
+	return special ? store : NULL;
 }
 
 void postern__cli_input(const struct postern__cli *cli,
@@ -53,7 +54,7 @@ void postern__cli_input(const struct postern__cli *cli,
 	for (size_t i = 0; i < cli->args.count; i++) {
 		const struct postern__arg *arg = &cli->args.items[i];
 		if (arg->flag >= first && arg->flag < end &&
-				arg->value != store_named(cli)) {
+				arg->value != special_store(cli)) {
 			flags[count++] = (struct postern__config_flag){
 				.name = arg->flag->name,
 				.value = arg->value,
@@ -84,8 +85,12 @@ static int print_no_store(const struct postern__cli *cli, const char *flag,
 static int choose_stores(struct postern__cli *cli) {
 	const char *in = postern__args_value(&cli->args, "in");
 	const char *flag = in ? "in" : "store";
-	const char *name = in ? in : store_named(cli);
+	const char *name = in ? in : special_store(cli);
 	const char *near;
+	if (name && !in && postern__marker_kind_of(name)) {
+		cli->markers_url = name;
+		name = NULL;
+	}
 	if (!name) {
 		cli->store_count = postern__config_store_count(cli->config);
 		for (size_t i = 0; i < cli->store_count; i++) {

@@ -27,6 +27,9 @@ struct postern__cli {
 	   that --in names. */
 	const struct postern__config_store *stores[POSTERN__STORE_COUNT_MAX];
 	size_t store_count;
+	/* In place of them: the URL of a store that keeps markers only, which is no
+	   part of a configuration. */
+	const char *markers_url;
 };
 
 /*

@@ -40,7 +40,7 @@ static bool is_open(const struct postern__client *client) {
 int postern__client_begin(struct postern__cli *cli, enum postern__need need,
 		struct postern__client **out) {
 	int r = postern__cli_configure(cli);
-	if (r == POSTERN__EXIT_OK) {
+	if (r == POSTERN__EXIT_OK && !cli->markers_url) {
 		r = postern__cli_need_files(cli);
 	}
 	if (r) {
@@ -111,6 +111,10 @@ static int open_stores(struct postern__client *client,
 		struct postern_error *error) {
 	const struct postern__cli *cli = client->cli;
 	int r = POSTERN_OK;
+	if (cli->markers_url) {
+		return postern__stores_open_markers(&client->stores, cli->markers_url,
+				error);
+	}
 	if (is_started(client)) {
 		/* Checked before a store is created that could not be used. */
 		r = postern__config_check(cli->config, NULL, NULL, error);
@@ -241,7 +245,10 @@ static int try_request(struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
 	if (!is_open(client)) {
-		int r = request_server(client, request, response, error);
+		/* A server is not asked about a store that it does not have. */
+		int r = client->cli->markers_url
+						? POSTERN_E_UNAVAILABLE
+						: request_server(client, request, response, error);
 		if (r == POSTERN_E_TIMEOUT && client->need == POSTERN__NEED_READ) {
 			postern__note_print("%s; reading the file without the server",
 					error->text);

@@ -420,7 +420,7 @@ static const struct postern__command commands[] = {
 			"another one may have run: that is reported, and the exit status is 1 even if CMD\n"
 			"exits with 0. If CMD succeeded and that cannot be recorded, it is 4.\n"
 			"CMD has POSTERN_HANDLER, POSTERN_KEY and POSTERN_FENCE in its environment.\n"
-			"--store may also be the name of a store in the configuration.",
+			"--store may also be the name of a store in the configuration, or redis://HOST.",
 		.examples =
 			"postern once backup \"$(date +%F)\" -- /usr/local/bin/backup\n"
 			"postern once invoice order-17 --wait 1m --duplicate-exit 9 -- ./send-invoice 17\n"

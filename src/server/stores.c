@@ -39,6 +39,17 @@ int postern__stores_take(struct postern__stores *stores, const char *name,
 	return POSTERN_OK;
 }
 
+int postern__stores_open_markers(struct postern__stores *stores,
+		const char *url, struct postern_error *error) {
+	assert(stores->count < POSTERN__STORE_COUNT_MAX);
+	struct postern__open_store store = { .name = "default" };
+	int r = postern_guard_open(url, NULL, &store.guard, error);
+	if (r == POSTERN_OK) {
+		stores->items[stores->count++] = store;
+	}
+	return r;
+}
+
 void postern__stores_finish(struct postern__stores *stores) {
 	for (size_t i = 0; i < stores->count; i++) {
 		postern_runner_destroy(stores->items[i].runner);

@@ -21,9 +21,9 @@ struct postern__open_store {
 	char *file;         /* the real path of a store that is a file; else NULL */
 	const char *scheme; /* of its URL; NULL: it has none */
 	char id[POSTERN__STORE_ID_MAX]; /* see store_open.h */
-	struct postern_box *box;
-	struct postern_runner *runner; /* NULL: the box has no runner */
-	struct postern_guard *guard;   /* its markers; NULL: it keeps none */
+	struct postern_box *box;        /* NULL: it keeps markers only */
+	struct postern_runner *runner;  /* NULL: the box has no runner */
+	struct postern_guard *guard;    /* its markers; NULL: it keeps none */
 };
 
 /* Zero it to begin with. */
@@ -40,6 +40,11 @@ struct postern__stores {
  */
 int postern__stores_take(struct postern__stores *stores, const char *name,
 		const char *url, struct postern_box *box, struct postern_error *error);
+
+/* Open and add a store that keeps markers only: it has no box, so only requests
+   about markers can be made. */
+int postern__stores_open_markers(struct postern__stores *stores,
+		const char *url, struct postern_error *error);
 
 /* Destroy all runners, then all boxes, and reset the array. */
 void postern__stores_finish(struct postern__stores *stores);

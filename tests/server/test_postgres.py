@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from pgbouncer import SESSIONS, Pooler  # noqa: E402
@@ -117,6 +118,29 @@ def _(place):
         equal(server.stop(), 0)
     equal(count("SELECT count(*) FROM postern.node"), 0)
     equal(count("SELECT count(DISTINCT id) FROM public.effect"), before + 40)
+
+
+@case("markers and once work from several machines, with the rights of a node")
+def _(place):
+    url = SERVER.url(user="postern_node")
+    place.configure("")
+    equal(place.ok("mark", "try", "h", "k", "--store", url).out, "first\n")
+    equal(place.ok("mark", "try", "h", "k", "--store", url).out, "duplicate\n")
+    equal(place.ok("mark", "forget", "h", "k", "--store", url).out, "forgotten\n")
+    script = "echo ran >> out; until test -e go; do sleep 0.05; done"
+    runs = [
+        place.start([POSTERN, "once", "h", "k", "--store", url, "--lease", "4s",
+                     "--wait", "1m", "--", "/bin/sh", "-c", script])
+        for _ in range(4)
+    ]
+    until(lambda: place.read("out"))
+    time.sleep(6)  # more than one lease
+    place.fails(4, "once", "h", "k", "--store", url, "--", "true", says="now")
+    place.write("go", "")
+    equal([run.stop(0) for run in runs], [0] * 4, [run.stderr() for run in runs])
+    equal(place.read("out"), "ran\n")
+    equal(place.ok("mark", "expire", "h", "--older-than", "0", "--store", url).out,
+          "expired 1\n")
 
 
 @case("the printed schema, run by hand, is a usable store")
