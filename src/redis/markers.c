@@ -286,10 +286,11 @@ static void run_batch(struct batch *batch) {
 		struct attempt attempt = { 0 };
 		try_once(batch, &attempt);
 		bool failed = attempt.again || attempt.reconnect;
+		if (batch->count > 0 && attempt.again && !fails_for_good(batch)) {
+			pause_batch(batch);
+		}
 		if (batch->count > 0 && failed && fails_for_good(batch)) {
 			end_all(batch, attempt.error.code, &attempt.error);
-		} else if (batch->count > 0 && attempt.again) {
-			pause_batch(batch);
 		}
 	}
 }

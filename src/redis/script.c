@@ -15,8 +15,10 @@
  * The key of a lease outlives the lease by an hour: a lease that has ended may
  * still be finished while nobody else has begun.
  *
- * DEL of a key that does not exist changes nothing, but a replica refuses it:
- * so a replica cannot answer that something was not done.
+ * A call that writes nothing else deletes a key that does not exist. That
+ * changes nothing, but a replica refuses it: so a replica cannot answer that
+ * something was not done. It comes last, because after the first write of a
+ * script Redis does not check its memory any more.
  */
 
 #include <openssl/evp.h>
@@ -38,8 +40,6 @@
 const char postern__redis_script[] =
 		"local kind, fence, ttl = ARGV[1], ARGV[2], ARGV[4]\n"
 		"local lease, now = tonumber(ARGV[3]), tonumber(ARGV[5])\n"
-		"local primary = redis.pcall('DEL', KEYS[1] .. '!')\n"
-		"if type(primary) == 'table' then return primary end\n"
 		"if now < 0 then\n"
 		"  local time = redis.call('TIME')\n"
 		"  now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
@@ -61,7 +61,9 @@ const char postern__redis_script[] =
 		"    end\n"
 		"  end\n"
 		"end\n"
+		"local wrote = false\n"
 		"local function put(till, keep)\n"
+		"  wrote = true\n"
 		"  local row = string.format('%s %.0f %.0f', fence, now, till)\n"
 		"  for _, key in ipairs(KEYS) do\n"
 		"    local reply = redis.pcall('SET', key, row, 'PX', keep)\n"
@@ -74,6 +76,7 @@ const char postern__redis_script[] =
 		"  return put(now + lease, keep)\n"
 		"end\n"
 		"local function remove()\n"
+		"  wrote = true\n"
 		"  for _, key in ipairs(KEYS) do redis.call('DEL', key) end\n"
 		"end\n"
 		"local open = rows > 0 and state < 2 and mine\n"
@@ -96,7 +99,8 @@ const char postern__redis_script[] =
 		"elseif kind == 'forget' then\n"
 		"  remove()\n"
 		"end\n"
-		"if failed then return failed end\n"
+		"if not wrote then failed = redis.pcall('DEL', KEYS[1] .. '!') end\n"
+		"if type(failed) == 'table' then return failed end\n"
 		"if state ~= 1 then left = 0 end\n"
 		"return {stale, state, left}\n";
 
