@@ -764,4 +764,28 @@ BUGS = [
             "a unit that marks another key and ends its transaction leaves neither",
         ),
     ),
+    Bug(
+        "redis-fence",
+        "every lease in Redis has the same fence",
+        (
+            "conformance/markers_redis",
+            "the first that begins has the marker, a second learns how long",
+        ),
+    ),
+    Bug(
+        "redis-scope",
+        "handlers share their markers in Redis",
+        (
+            "conformance/markers_redis",
+            "a marker belongs to its handler and its key",
+        ),
+    ),
+    Bug(
+        "redis-names",
+        "a change in Redis is made under the first name only",
+        (
+            "conformance/markers_redis",
+            "a former name of the handler counts, in both directions",
+        ),
+    ),
 ]

@@ -33,6 +33,7 @@ CHECKER = os.path.join(HERE, "..", "checker", "check.py")
 POWER = os.path.join(HERE, "..", "crash", "test_power.py")
 # Without the sync a loss is likely, but not in every cut.
 POWER_CUTS = 30
+REDIS = os.path.join(HERE, "..", "support", "redis.py")
 SIM = "sim/test_sim"
 # Seeds per store; the slower one needs fewer.
 SEEDS = {"memory": 400, "sqlite": 40}
@@ -76,7 +77,10 @@ def run(command, bug=None, **more):
 
 def run_case(program, case, bug=None, **more):
     """Whether a case passed (None: it was not run), and the output."""
-    code, out, output = run([os.path.join(TESTS, program), case], bug, **more)
+    command = [os.path.join(TESTS, program), case]
+    if "redis" in program:
+        command.insert(0, REDIS)
+    code, out, output = run(command, bug, **more)
     for line in out.splitlines():
         match = re.fullmatch(r"(ok|not ok) \d+ - (.*)", line)
         if match and match.group(2) == case:
