@@ -298,6 +298,13 @@ struct postern_key_stats {
 	uint64_t reserved[8];
 };
 
+/* A name that a channel has or had, and the name it has now. */
+struct postern_name_stats {
+	const char *name;
+	const char *channel;
+	uint64_t reserved[8];
+};
+
 struct postern_stats {
 	const char *store; /* the kind: "sqlite", "memory" */
 	const struct postern_channel_stats *channels;
@@ -312,6 +319,8 @@ struct postern_stats {
 	size_t lock_count;
 	const struct postern_key_stats *keys;
 	size_t key_count;
+	const struct postern_name_stats *names; /* of channels */
+	size_t name_count;
 };
 
 /* Count everything. End *out with postern_stats_destroy(). */

@@ -34,6 +34,7 @@
 #include "handler/kinds.h"
 #include "server/api.h"
 #include "server/config.h"
+#include "server/left.h"
 #include "server/server_check.h"
 #include "server/socket.h"
 #include "server/store_open.h"
@@ -131,27 +132,6 @@ static void check_handlers(struct check *check) {
 	check_kinds(check, NULL);
 }
 
-/* Whether one of the store's configured handlers has the key. */
-static bool has_key(const struct postern__config *config,
-		const struct postern__config_store *store, const char *key) {
-	const struct postern__config_handler *handler =
-			postern__config_handler_named(config, key);
-	return handler && handler->values.store == store->values.store;
-}
-
-/* Whether a configured handler has any key of the stored handler. */
-static bool is_configured(const struct postern__config *config,
-		const struct postern__config_store *store,
-		const struct postern_stats *stats, const char *stored) {
-	for (size_t i = 0; i < stats->key_count; i++) {
-		if (strcmp(stats->keys[i].handler, stored) == 0 &&
-				has_key(config, store, stats->keys[i].key)) {
-			return true;
-		}
-	}
-	return has_key(config, store, stored);
-}
-
 static void check_orphans(struct check *check,
 		const struct postern__config_store *store,
 		const struct postern_stats *stats) {
@@ -159,8 +139,13 @@ static void check_orphans(struct check *check,
 	for (size_t i = 0; i < stats->handler_count; i++) {
 		const struct postern_handler_stats *handler = &stats->handlers[i];
 		uint64_t open = handler->pending + handler->leased;
-		if (open == 0 ||
-				is_configured(check->cli->config, store, stats, handler->key)) {
+		if (!postern__left_handler(check->cli->config, store, stats, handler)) {
+			continue;
+		}
+		if (open == 0) {
+			char text[POSTERN__LEFT_TEXT_MAX];
+			postern__left_handler_text(handler, text);
+			report(check, POSTERN__EXIT_OK, "%s", text);
 			continue;
 		}
 		report(check,
@@ -174,6 +159,20 @@ static void check_orphans(struct check *check,
 				: orphans == POSTERN_ORPHANS_FAIL
 						? "keep the server from starting"
 						: "be poisoned");
+	}
+}
+
+/* Channels that left the configuration keep what they have. */
+static void check_left_channels(struct check *check,
+		const struct postern__config_store *store,
+		const struct postern_stats *stats) {
+	for (size_t i = 0; i < stats->channel_count; i++) {
+		char text[POSTERN__LEFT_TEXT_MAX];
+		if (postern__left_channel(check->cli->config, store, stats,
+					&stats->channels[i])) {
+			postern__left_channel_text(&stats->channels[i], text);
+			report(check, POSTERN__EXIT_OK, "%s", text);
+		}
 	}
 }
 
@@ -316,6 +315,7 @@ static void check_box(struct check *check,
 		if (check_keys(check, store, stats, &error)) {
 			report(check, postern__exit_of(error.code), "%s", error.text);
 		}
+		check_left_channels(check, store, stats);
 		check_orphans(check, store, stats);
 		check_staged(check, store, stats);
 		postern__limits_check(&check->limits, stats, on_limit, check);

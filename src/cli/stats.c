@@ -362,6 +362,9 @@ int postern__command_stats(struct postern__cli *cli) {
 	print_sources(json_object_get(stats, "sources"), several);
 	size_t index;
 	json_t *warning;
+	json_array_foreach(json_object_get(stats, "left"), index, warning) {
+		postern__note_print("%s", postern__reply_text(warning, "text"));
+	}
 	json_array_foreach(json_object_get(stats, "warnings"), index, warning) {
 		postern__note_print("warning: %s",
 				postern__reply_text(warning, "text"));

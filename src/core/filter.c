@@ -108,7 +108,7 @@ static int compare_names(const struct postern_generation *generation,
 	};
 	struct names channels = {
 		.items = postern_memory_alloc(memory,
-				(stats->channel_count + generation->channel_count + 1) *
+				(stats->name_count + generation->channel_count + 1) *
 						sizeof(const char *)),
 	};
 	if (!handlers.items || !channels.items) {
@@ -123,8 +123,8 @@ static int compare_names(const struct postern_generation *generation,
 	for (size_t i = 0; i < generation->channel_count; i++) {
 		add_name(&channels, generation->channels[i]->name);
 	}
-	for (size_t i = 0; i < stats->channel_count; i++) {
-		add_name(&channels, stats->channels[i].name);
+	for (size_t i = 0; i < stats->name_count; i++) {
+		add_name(&channels, stats->names[i].name);
 	}
 	int r = check_name("handler", filter->handler, &handlers, error);
 	return r ? r : check_name("channel", filter->channel, &channels, error);

@@ -363,26 +363,68 @@ struct stats_object {
 	struct postern_memory *memory;
 };
 
-/* Add what the store does not know: which handlers this process has
-   registered, in which channels, and what holds them. */
+static bool has_key(const struct postern__handler *handler, const char *key) {
+	bool has = strcmp(handler->key, key) == 0;
+	for (size_t i = 0; !has && i < handler->legacy_key_count; i++) {
+		has = strcmp(handler->legacy_keys[i], key) == 0;
+	}
+	return has;
+}
+
+/* The handler of this process that has any key of a stored handler; NULL:
+   none. */
+static const struct postern__handler *
+find_registered(const struct postern_generation *generation,
+		const struct postern_stats *stats, const char *stored) {
+	for (size_t i = 0; i < stats->key_count; i++) {
+		if (strcmp(stats->keys[i].handler, stored) != 0) {
+			continue;
+		}
+		for (size_t j = 0; j < generation->handler_count; j++) {
+			if (has_key(generation->handlers[j], stats->keys[i].key)) {
+				return generation->handlers[j];
+			}
+		}
+	}
+	return NULL;
+}
+
+/* Add which channels this process has, under any of their names. */
+static void
+add_channel_registration(const struct postern_generation *generation,
+		struct postern_stats *stats) {
+	for (size_t i = 0; i < stats->channel_count; i++) {
+		/* As in add_registration(). */
+		struct postern_channel_stats *channel =
+				(struct postern_channel_stats *)(uintptr_t)&stats->channels[i];
+		for (size_t j = 0; j < stats->name_count; j++) {
+			if (strcmp(stats->names[j].channel, channel->name) == 0 &&
+					postern__generation_channel(generation,
+							stats->names[j].name)) {
+				channel->registered = true;
+			}
+		}
+	}
+}
+
+/* Add what the store does not know: which channels and handlers this process
+   has registered, and what holds the handlers. */
 static void add_registration(struct postern_box *box,
 		struct postern_stats *stats, struct postern_memory *memory) {
 	struct postern_generation *generation = postern__generation_acquire(box);
+	add_channel_registration(generation, stats);
 	for (size_t i = 0; i < stats->handler_count; i++) {
 		/* The array belongs to the object; only its public type is const. */
 		struct postern_handler_stats *handler =
 				(struct postern_handler_stats *)(uintptr_t)&stats->handlers[i];
 		handler->channel = "";
-		const struct postern__handler *found = NULL;
-		for (size_t j = 0; j < generation->handler_count; j++) {
-			const struct postern__handler *own = generation->handlers[j];
-			if (strcmp(own->key, handler->key) == 0) {
-				found = own;
-				const char *channel =
-						postern_memory_text(memory, own->channel->name);
-				handler->registered = true;
-				handler->channel = channel ? channel : "";
-			}
+		const struct postern__handler *found =
+				find_registered(generation, stats, handler->key);
+		if (found) {
+			const char *channel =
+					postern_memory_text(memory, found->channel->name);
+			handler->registered = true;
+			handler->channel = channel ? channel : "";
 		}
 		(void)pthread_mutex_lock(&box->mutex);
 		postern__held_describe(box, found, memory, handler);

@@ -30,11 +30,11 @@ static void suggest(struct postern_box *box, const char *name, bool channel,
 						   POSTERN_OK) {
 		goto out;
 	}
-	size_t count = channel ? stats.channel_count : stats.key_count;
+	size_t count = channel ? stats.name_count : stats.key_count;
 	const char **names =
 			postern_memory_alloc(memory, (count + 1) * sizeof(*names));
 	for (size_t i = 0; names && i < count; i++) {
-		names[i] = channel ? stats.channels[i].name : stats.keys[i].key;
+		names[i] = channel ? stats.names[i].name : stats.keys[i].key;
 	}
 	if (names) {
 		add_closest(name, names, count, error);

@@ -17,6 +17,7 @@
 #include "base/json_text.h"
 #include "base/redact.h"
 #include "server/api.h"
+#include "server/left.h"
 #include "server/route.h"
 #include "store/store.h"
 
@@ -342,6 +343,57 @@ static void write_warnings(struct postern__call *call,
 	postern__json_close(buf, ']');
 }
 
+static void open_left(struct postern__buf *buf, const char *store,
+		const char *noun, const char *name) {
+	postern__json_open(buf, '{');
+	postern__json_pair_text(buf, "store", store);
+	postern__json_pair_text(buf, noun, name);
+}
+
+/* Write what left the configuration in one store. */
+static void write_left_in(const struct postern__call *call,
+		const struct postern_stats *stats, const char *name) {
+	struct postern__buf *buf = &call->response->body;
+	const struct postern__config *config = call->api->config;
+	const struct postern__config_store *store =
+			config ? postern__config_store_named(config, name, NULL) : NULL;
+	char text[POSTERN__LEFT_TEXT_MAX];
+	for (size_t i = 0; store && i < stats->channel_count; i++) {
+		const struct postern_channel_stats *channel = &stats->channels[i];
+		if (postern__left_channel(config, store, stats, channel)) {
+			open_left(buf, name, "channel", channel->name);
+			postern__json_pair_uint(buf, "parked", channel->parked);
+			postern__left_channel_text(channel, text);
+			postern__json_pair_text(buf, "text", text);
+			postern__json_close(buf, '}');
+		}
+	}
+	for (size_t i = 0; store && i < stats->handler_count; i++) {
+		const struct postern_handler_stats *handler = &stats->handlers[i];
+		if (postern__left_handler(config, store, stats, handler)) {
+			open_left(buf, name, "handler", handler->key);
+			postern__json_pair_uint(buf, "open",
+					handler->pending + handler->leased);
+			postern__json_pair_uint(buf, "poisoned", handler->poisoned);
+			postern__left_handler_text(handler, text);
+			postern__json_pair_text(buf, "text", text);
+			postern__json_close(buf, '}');
+		}
+	}
+}
+
+/* Write the channels and handlers that left the configuration. */
+static void write_left(const struct postern__call *call,
+		const struct counts *counts) {
+	struct postern__buf *buf = &call->response->body;
+	postern__json_key(buf, "left");
+	postern__json_open(buf, '[');
+	for (size_t i = 0; i < counts->count; i++) {
+		write_left_in(call, counts->stats[i], call->stores[i]->name);
+	}
+	postern__json_close(buf, ']');
+}
+
 /* An object with one list; NULL: with every list, and the stores. */
 static void answer_counts(struct postern__call *call, const struct kind *kind) {
 	struct counts counts;
@@ -357,6 +409,7 @@ static void answer_counts(struct postern__call *call, const struct kind *kind) {
 		write_list(call, "handlers", &counts, &handlers);
 		write_list(call, "nodes", &counts, &nodes);
 		postern__write_sources(call, "sources");
+		write_left(call, &counts);
 		write_warnings(call, &counts);
 	}
 	postern__json_close(&call->response->body, '}');

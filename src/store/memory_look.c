@@ -358,12 +358,30 @@ static bool keys_export(const struct memory_store *self,
 	return ok;
 }
 
+static bool names_export(const struct memory_store *self,
+		struct postern_memory *memory, struct postern_stats *out) {
+	struct postern_name_stats *stats = postern_memory_alloc(memory,
+			self->channel_name_count * sizeof(struct postern_name_stats));
+	bool ok = stats;
+	for (size_t i = 0; ok && i < self->channel_name_count; i++) {
+		const struct memory_channel_name *name = &self->channel_names[i];
+		stats[i].name = postern_memory_text(memory, name->name);
+		stats[i].channel = postern_memory_text(memory,
+				self->channels[name->channel - 1].name);
+		ok = stats[i].name && stats[i].channel;
+	}
+	out->names = stats;
+	out->name_count = self->channel_name_count;
+	return ok;
+}
+
 int postern__mem_stats(struct memory_store *self, struct postern_memory *memory,
 		struct postern_stats *out, struct postern_error *error) {
 	struct postern_stats stats = { .store = self->base.ops->name };
 	if (!channels_export(self, memory, &stats) ||
 			!handlers_export(self, memory, &stats) ||
 			!keys_export(self, memory, &stats) ||
+			!names_export(self, memory, &stats) ||
 			!postern__mem_node_stats(self, memory, &stats)) {
 		return no_memory(error);
 	}

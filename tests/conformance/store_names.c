@@ -8,6 +8,8 @@
 #include "conformance/cases.h"
 #include "conformance/stand.h"
 
+#include <string.h>
+
 /* Enrols one channel; `former` ends with NULL. */
 static int enrol_name(struct stand *stand, const char *name,
 		const char *const *former, struct postern_enrol_channel *channel) {
@@ -59,6 +61,14 @@ static void renamed_keeps_id(void) {
 	CHECK_STR(stand_row(&stand, seq, "a").channel, "sales");
 	CHECK_STR(stand_channel_stats(&stand, "sales").name, "sales");
 	CHECK(!stand_channel_stats(&stand, "orders").name);
+	struct postern_stats stats = stand_stats(&stand);
+	size_t both = 0;
+	for (size_t i = 0; i < stats.name_count; i++) {
+		both += strcmp(stats.names[i].channel, "sales") == 0 &&
+				(strcmp(stats.names[i].name, "sales") == 0 ||
+						strcmp(stats.names[i].name, "orders") == 0);
+	}
+	CHECK_INT(both, 2);
 	/* Another one continues it further. */
 	struct postern_enrol_channel shop =
 			rename_channel(&stand, "shop", "orders");

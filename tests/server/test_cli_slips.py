@@ -288,7 +288,7 @@ def _(place):
     equal((handler["pending"], handler["leased"]), (3, 0))
     place.ok("resume", "mail")
     place.configure(DRAINED.replace("TYPES", ", types: [nothing]"))
-    equal(place.send("d").out, "accepted\n")
+    equal(place.send("d").word, "accepted")
     equal(place.process(), 3)
     (handler,) = place.ok("stats", "--json").json()["handlers"]
     equal((handler["pending"], handler["leased"], handler["done"]), (0, 0, 3))

@@ -161,7 +161,7 @@ def _(place):
     text = RENAMED % ('first:\n        types: ["%s"]', "1h")
     place.configure(text % "this")
     place.write("mended", "")
-    equal(place.send("a", "x", "--type", "that").out, "accepted\n")
+    equal(place.send("a", "x", "--type", "that").word, "accepted")
     place.ok("process", "--ignore-failures")
     equal(place.state("a", ""), "parked")
     place.configure(text % "th*")

@@ -291,10 +291,10 @@ def _(place):
 @case("send opens the store of its channel and no other")
 def _(place):
     place.configure(TWO)
-    equal(place.send("a", channel="second").out, "accepted\n")
+    equal(place.send("a", channel="second").word, "accepted")
     assert not os.path.exists(place.file("one.db"))
     holder = place.hold("sqlite:" + place.file("one.db"))
-    equal(place.send("b", channel="second").out, "accepted\n")
+    equal(place.send("b", channel="second").word, "accepted")
     place.fails(4, "process", "--command-timeout", "10ms", says="store 'one': ")
     equal(place.process("--in", "two"), 0)
     equal(len(listing(place, "--in", "two")), 2)

@@ -210,6 +210,38 @@ static void bad_names(void) {
 	postern_box_destroy(box);
 }
 
+/* Filters know former names also if nothing has been found under them. */
+static void filter_finds_former_name(void) {
+	struct postern_error error;
+	struct postern_stats *stats = NULL;
+	struct postern_listing *listing = NULL;
+	struct postern_filter filter = { .size = sizeof(filter),
+		.channel = "orders" };
+	const char *url = scene_url();
+	int runs = 0;
+	postern_box_destroy(start_box(url, "orders", NULL, 0, &runs));
+	struct postern_box *box = start_box(url, "sales", "orders", 0, &runs);
+	CHECK_OK(postern_box_list(box, &filter, &listing, &error), &error);
+	CHECK_INT(postern_listing_count(listing), 0);
+	postern_listing_destroy(listing);
+	filter.channel = "order";
+	CHECK_INT(postern_box_list(box, &filter, &listing, &error),
+			POSTERN_E_NOTFOUND);
+	CHECK_CONTAINS(error.text, "did you mean 'orders'?");
+	CHECK_OK(postern_box_stats(box, &stats, &error), &error);
+	CHECK_INT(stats->channel_count, 1);
+	CHECK(stats->channels[0].registered);
+	postern_stats_destroy(stats);
+	postern_box_destroy(box);
+	box = start_box(url, "bills", NULL, 0, &runs);
+	CHECK_OK(postern_box_stats(box, &stats, &error), &error);
+	CHECK_STR(stats->channels[0].name, "sales");
+	CHECK(!stats->channels[0].registered);
+	CHECK(stats->channels[1].registered);
+	postern_stats_destroy(stats);
+	postern_box_destroy(box);
+}
+
 #define RENAME_CASES                                                   \
 	{ "a renamed channel keeps identities and open deliveries",        \
 		renamed_after_a_restart },                                     \
@@ -217,6 +249,8 @@ static void bad_names(void) {
 				two_identities },                                      \
 			{ "a generation renames a channel while the box works",    \
 				renamed_in_a_generation },                             \
+			{ "a filter accepts a former name of a channel",           \
+				filter_finds_former_name },                            \
 	{                                                                  \
 		"bad former names are refused", bad_names                      \
 	}

@@ -183,6 +183,37 @@ static int list_keys(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
+static bool copy_names(const struct pg_query *query, struct work *work) {
+	int count = postern__pg_rows(query);
+	struct postern_name_stats *stats = postern_memory_alloc(work->memory,
+			(size_t)count * sizeof(struct postern_name_stats));
+	bool ok = stats;
+	for (int row = 0; ok && row < count; row++) {
+		ok = postern__pg_get_text(query, row, 0, work->memory,
+					 &stats[row].name) &&
+			 postern__pg_get_text(query, row, 1, work->memory,
+					 &stats[row].channel);
+	}
+	work->stats.names = stats;
+	work->stats.name_count = (size_t)count;
+	return ok;
+}
+
+static int list_names(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query,
+			"SELECT n.name, c.name FROM @channel_name n"
+			" JOIN @channel c ON c.id = n.channel ORDER BY n.name",
+			error);
+	if (r == POSTERN_OK && !copy_names(&query, work)) {
+		r = postern__pg_no_memory(error);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 static int count(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
@@ -197,6 +228,9 @@ static int count(struct pg_connection *connection, void *context, bool again,
 	}
 	if (r == POSTERN_OK) {
 		r = list_keys(connection, work, error);
+	}
+	if (r == POSTERN_OK) {
+		r = list_names(connection, work, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__pg_node_stats(connection, work->memory, &work->stats,

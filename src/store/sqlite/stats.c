@@ -218,6 +218,36 @@ static int read_keys(struct sqlite_store *self, struct postern_memory *memory,
 	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
 }
 
+static int read_names(struct sqlite_store *self, struct postern_memory *memory,
+		struct postern_stats *out, struct postern_error *error) {
+	size_t room = 0;
+	int r = count_rows(self, "SELECT count(*) FROM postern_channel_name", &room,
+			error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern_name_stats *stats = postern_memory_alloc(memory,
+			room * sizeof(struct postern_name_stats));
+	if (!stats) {
+		return postern__sqlite_no_memory(error);
+	}
+	size_t count = 0;
+	bool ok = true;
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->reader,
+			"SELECT n.name, c.name FROM postern_channel_name n"
+			" JOIN postern_channel c ON c.id = n.channel ORDER BY n.name");
+	while (ok && count < room && postern__sqlite_row(&query)) {
+		struct postern_name_stats *name = &stats[count++];
+		ok = postern__sqlite_text(query.statement, 0, memory, &name->name) &&
+			 postern__sqlite_text(query.statement, 1, memory, &name->channel);
+	}
+	out->names = stats;
+	out->name_count = count;
+	r = postern__sqlite_end(&query, error);
+	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
+}
+
 int postern__sqlite_stats(struct postern_store *store,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
@@ -233,6 +263,9 @@ int postern__sqlite_stats(struct postern_store *store,
 	}
 	if (r == POSTERN_OK) {
 		r = read_keys(self, memory, &stats, error);
+	}
+	if (r == POSTERN_OK) {
+		r = read_names(self, memory, &stats, error);
 	}
 	if (r == POSTERN_OK) {
 		r = postern__sqlite_node_stats(self, memory, &stats, error);
