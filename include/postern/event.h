@@ -59,6 +59,7 @@ enum postern_event_field {
 			POSTERN_FIELD_CHANNEL,
 	POSTERN_FIELDS_RUN = POSTERN_FIELDS_MESSAGE | POSTERN_FIELD_HANDLER |
 			POSTERN_FIELD_ATTEMPT | POSTERN_FIELD_FENCE,
+	POSTERN_FIELDS_RUN_HELD = POSTERN_FIELDS_RUN | POSTERN_FIELD_DURATION_MS,
 	POSTERN_FIELDS_ENDED = POSTERN_FIELDS_RUN | POSTERN_FIELD_OUTCOME |
 			POSTERN_FIELD_DURATION_MS | POSTERN_FIELD_ERROR,
 	POSTERN_FIELDS_SETTLED = POSTERN_FIELDS_ENDED | POSTERN_FIELD_STATE,
@@ -191,7 +192,10 @@ enum postern_event_object {
 			"handler held on this node: it is at fault, or its last messages " \
 			"all failed; one delivery at a time probes it") \
 	X(HANDLER_RELEASED, handler_released, INFO, HANDLER, FIELDS_RETENTION, \
-			"handler released: a run succeeded")
+			"handler released: a run succeeded") \
+	X(WRITER_HELD, writer_held, WARN, DELIVERY, FIELDS_RUN_HELD, \
+			"a transactional run has the only writer of the store for more " \
+			"than a second; all other writes wait for it")
 /* clang-format on */
 
 enum postern_event_kind {

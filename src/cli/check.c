@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "cli/check_limits.h"
 #include "cli/cli.h"
 #include "cli/command.h"
@@ -34,11 +35,13 @@
 #include "handler/kinds.h"
 #include "server/api.h"
 #include "server/config.h"
+#include "server/config_section.h"
 #include "server/left.h"
 #include "server/server_check.h"
 #include "server/socket.h"
 #include "server/store_open.h"
 #include "store/common.h"
+#include "store/store.h"
 
 #define TEXT_MAX 512
 /* 8 MiB are enough for any configuration. */
@@ -108,6 +111,52 @@ static void check_kind(struct check *check,
 	}
 }
 
+/* A handler that hangs keeps its delivery until the server is restarted, unless
+   a timeout is set, or `none` was chosen. */
+static void check_timeout(struct check *check,
+		const struct postern__config_handler *handler) {
+	if (handler->values.timeout_ms <= 0 &&
+			postern__config_origin_of(&handler->values, "timeout")->source ==
+					POSTERN__CONFIG_DEFAULT) {
+		report(check, POSTERN__EXIT_OK,
+				"%s:%u:%u: handler '%s' (%s) has no timeout: a run that hangs "
+				"stays until it is cancelled; set timeout, or 'timeout: none'",
+				postern__config_name(check->cli->config), handler->line,
+				handler->column, handler->key, handler->kind->name);
+	}
+}
+
+/* A transaction on a file keeps everything else from being written. */
+static void check_writer(struct check *check,
+		const struct postern__config_store *store,
+		const struct postern__config_handler *handler) {
+	const struct postern_store_kind *kind =
+			postern__store_kind_of(store->values.store, NULL);
+	char timeout[POSTERN__DURATION_TEXT_MAX] = "none";
+	if (!kind || !kind->is_file) {
+		return;
+	}
+	if (handler->values.timeout_ms > 0) {
+		postern__duration_format(handler->values.timeout_ms, timeout);
+	}
+	report(check, POSTERN__EXIT_OK,
+			"%s:%u:%u: handler '%s' (%s) has the only writer of the file while "
+			"it runs (timeout: %s): nothing else is accepted or settled "
+			"meanwhile, so it must be fast",
+			postern__config_name(check->cli->config), handler->line,
+			handler->column, handler->key, handler->kind->name, timeout);
+}
+
+static void check_handler(struct check *check,
+		const struct postern__config_store *store,
+		const struct postern__config_handler *handler) {
+	check_kind(check, handler);
+	check_timeout(check, handler);
+	if (store) {
+		check_writer(check, store, handler);
+	}
+}
+
 /* Check the handlers that work in a store; NULL: those that do not. */
 static void check_kinds(struct check *check,
 		const struct postern__config_store *store) {
@@ -120,7 +169,7 @@ static void check_kinds(struct check *check,
 					&channel->handlers[j];
 			if (handler->kind->transactional ? channel->store == store
 											 : !store) {
-				check_kind(check, handler);
+				check_handler(check, store, handler);
 			}
 		}
 	}

@@ -212,3 +212,13 @@ void postern__emit_stuck(struct postern_run *run) {
 			"lease of %s",
 			run->delivery.handler, (long long)run->delivery.seq, lease);
 }
+
+void postern__emit_writer_held(struct postern_run *run, int64_t duration_ms) {
+	struct postern_event event = event_of(run, POSTERN_EVENT_WRITER_HELD);
+	event.duration_ms = duration_ms;
+	postern__emit_text(run->box, &event,
+			"handler '%s' has had the only writer of the store for %lld ms, "
+			"with message %lld: all other writes wait for it",
+			run->delivery.handler, (long long)duration_ms,
+			(long long)run->delivery.seq);
+}

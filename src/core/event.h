@@ -58,6 +58,8 @@ void postern__emit_started(struct postern_run *run);
 void postern__emit_settled(struct postern_run *run);
 void postern__emit_fenced(struct postern_run *run);
 void postern__emit_stuck(struct postern_run *run);
+/* It has had the only writer of the store for so long. */
+void postern__emit_writer_held(struct postern_run *run, int64_t duration_ms);
 
 /* A postern_listener for a store; the context is the box. */
 void postern__emit_from_store(void *context, const struct postern_event *event);

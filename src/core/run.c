@@ -35,6 +35,8 @@
 
 /* When no worker is idle, how soon the watchdog checks whether all hang. */
 #define STARVED_MS 100
+/* So long may a transaction of a handler have the only writer unreported. */
+#define WRITER_HELD_MS 1000
 
 void postern_outcome_set(struct postern_outcome *outcome,
 		enum postern_outcome_kind kind, int64_t delay_ms, const char *reason) {
@@ -175,10 +177,17 @@ static void dequeue(struct postern_run *run) {
 	}
 }
 
+int64_t postern__run_writer_due_ms(const struct postern_run *run) {
+	bool has_it = run->in_unit && run->box->store->transactions == 0;
+	return has_it && !run->writer_held ? run->started_ms + WRITER_HELD_MS
+									   : POSTERN__NEVER;
+}
+
 void postern__run_watch(const struct postern_run *run) {
 	watch_at(run->box, run->deadline_ms < run->lease_end_ms
 							   ? run->deadline_ms
 							   : run->lease_end_ms);
+	watch_at(run->box, postern__run_writer_due_ms(run));
 }
 
 void postern__run_start(struct postern_run *run) {
@@ -273,6 +282,7 @@ void postern__run_requeue(struct postern_run *run) {
 	stop_running(run);
 	free_slot(run);
 	run->cancelled = false;
+	run->writer_held = false;
 	if (run->cancel) {
 		postern__run_settle_cancelled(run);
 		return;

@@ -47,6 +47,7 @@ struct postern_run {
 	bool postponed;     /* transactional: not called, the batch took long */
 	bool overdue;       /* past its lease: other runs do not wait for it */
 	bool cancelled;     /* cancelled because of its deadline */
+	bool writer_held;   /* it has had the only writer for long: reported */
 	bool reported;      /* past its lease: abandoned or reported as stuck */
 	bool on_hold;       /* settled because its handler is at fault */
 	bool retry_after;   /* settled with the delay that the handler asked for */
@@ -89,6 +90,9 @@ void postern__run_abandon(struct postern_run *run);
 void postern__run_overdue(struct postern_run *run);
 /* The run has a new deadline: wake the watchdog if it would miss it. */
 void postern__run_watch(const struct postern_run *run);
+/* Monotonic: when a run that has the only writer is to be reported;
+   POSTERN__NEVER: it has it not, or is reported. */
+int64_t postern__run_writer_due_ms(const struct postern_run *run);
 /* If no worker is idle, have the watchdog check soon whether all hang. */
 void postern__run_watch_starvation(struct postern_box *box);
 /* Whether a worker could start a run now, and of how many handlers it could, or

@@ -92,10 +92,37 @@ struct overrun {
 	bool in_unit;
 };
 
-/* With the mutex: list the runs to cancel and one to report as stuck; abandon
-   those with a timeout that are past their lease. */
+/* A run that has had the only writer of the store for long. */
+struct writer_hold {
+	struct postern_run *run; /* NULL: none */
+	int64_t duration_ms;
+};
+
+/* Take the run for the report, once; one per step is enough, because the store
+   has one writer. Returns when to check it. */
+static int64_t take_writer_hold(struct postern_run *run, int64_t now,
+		struct writer_hold *hold) {
+	int64_t due = postern__run_writer_due_ms(run);
+	if (now < due || hold->run) {
+		return due;
+	}
+	run->writer_held = true;
+	run->content->refs++;
+	*hold = (struct writer_hold){
+		.run = run,
+		.duration_ms = now - run->started_ms,
+	};
+	return POSTERN__NEVER;
+}
+
+static void earliest(int64_t *next, int64_t at_ms) {
+	*next = at_ms < *next ? at_ms : *next;
+}
+
+/* With the mutex: list the runs to cancel, one to report as stuck and one that
+   has the writer; abandon those with a timeout that are past their lease. */
 static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
-		struct postern_run **stuck, int64_t *next) {
+		struct postern_run **stuck, struct writer_hold *hold, int64_t *next) {
 	int64_t now = postern__box_now_ms(box);
 	size_t count = 0;
 	postern__list_each(link, &box->running) {
@@ -124,12 +151,9 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 			*stuck = run;
 		}
 		int64_t end = run->reported ? POSTERN__NEVER : run->lease_end_ms;
-		if (due < *next) {
-			*next = due;
-		}
-		if (end < *next) {
-			*next = end;
-		}
+		earliest(next, due);
+		earliest(next, end);
+		earliest(next, take_writer_hold(run, now, hold));
 	}
 	return count;
 }
@@ -137,9 +161,10 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 int64_t postern__watchdog_step(struct postern_box *box) {
 	struct overrun overruns[WATCH_BATCH];
 	struct postern_run *stuck = NULL;
+	struct writer_hold hold = { 0 };
 	int64_t next = POSTERN__NEVER;
 	(void)pthread_mutex_lock(&box->mutex);
-	size_t count = find_overruns(box, overruns, &stuck, &next);
+	size_t count = find_overruns(box, overruns, &stuck, &hold, &next);
 	(void)pthread_mutex_unlock(&box->mutex);
 
 	for (size_t i = 0; i < count; i++) {
@@ -153,12 +178,18 @@ int64_t postern__watchdog_step(struct postern_box *box) {
 	if (stuck) {
 		postern__emit_stuck(stuck);
 	}
+	if (hold.run) {
+		postern__emit_writer_held(hold.run, hold.duration_ms);
+	}
 	(void)pthread_mutex_lock(&box->mutex);
 	for (size_t i = 0; i < count; i++) {
 		postern__content_release(overruns[i].run->content);
 	}
 	if (stuck) {
 		postern__content_release(stuck->content);
+	}
+	if (hold.run) {
+		postern__content_release(hold.run->content);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	return next;

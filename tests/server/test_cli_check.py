@@ -42,4 +42,22 @@ def _(place):
           ["bills"])
 
 
+@case("check reports handlers without a timeout, and those that hold the writer")
+def _(place):
+    text = ("store: sqlite:box.db\nchannels:\n  orders:\n    handlers:\n"
+            "      run: {exec: [/bin/true]%s}\n      row: {sql: select 1%s}\n")
+    place.configure(text % ("", ""))
+    place.ok("migrate")
+    found = place.ok("check").out
+    assert "postern.yaml:5:7: handler 'run' (exec) has no timeout" in found, found
+    assert ("postern.yaml:6:7: handler 'row' (sql) has the only writer of the file "
+            "while it runs (timeout: 5s)") in found, found
+    equal(found.count("has no timeout"), 1)
+    for own in ("none", "1m"):
+        place.configure(text % (f", timeout: {own}", ", timeout: 900ms"))
+        found = place.ok("check").out
+        assert "has no timeout" not in found, found
+        assert "(timeout: 900ms)" in found, found
+
+
 main()

@@ -738,7 +738,7 @@ channels:
     equal(result.out.splitlines()[-1], "not ok")
     data = place.run("check", "--json").json()
     equal(data["ok"], False)
-    equal([f["level"] for f in data["findings"]], ["error", "error"])
+    equal([f["level"] for f in data["findings"]], ["error", "note", "error"])
     assert isinstance(data["effective"], dict), data
     text = place.run("check", "--orphans", "hold").out
     assert "would wait" in text, text

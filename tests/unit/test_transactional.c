@@ -6,6 +6,9 @@
 
 #include "tap.h"
 
+#include "core/box.h"
+#include "core/maintenance.h"
+#include "support/fake_clock.h"
 #include "support/fault_store.h"
 #include "support/temp_dir.h"
 
@@ -300,6 +303,82 @@ static void engine_inside_is_busy(void) {
 	close_box(&bench);
 }
 
+/* What was reported of a run that has the writer. */
+struct holding {
+	struct bench bench;
+	struct fake_clock clock;
+	int reports;
+	int64_t duration_ms;
+	char handler[16];
+	char message_id[16];
+};
+
+static void note_holding(void *context, const struct postern_event *event) {
+	struct holding *holding = context;
+	if (event->kind == POSTERN_EVENT_WRITER_HELD) {
+		holding->reports++;
+		holding->duration_ms = event->duration_ms;
+		(void)snprintf(holding->handler, sizeof holding->handler, "%s",
+				event->handler);
+		(void)snprintf(holding->message_id, sizeof holding->message_id, "%s",
+				event->message_id);
+	}
+}
+
+static void hold_writer(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct holding *holding = context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+	holding->bench.calls++;
+	fake_clock_advance(&holding->clock, 999);
+	(void)postern__watchdog_step(holding->bench.box);
+	CHECK_INT(holding->reports, 0);
+	fake_clock_advance(&holding->clock, 501);
+	int64_t next = postern__watchdog_step(holding->bench.box);
+	CHECK_INT(holding->reports, 1);
+	CHECK_INT(holding->duration_ms, 1500);
+	CHECK_STR(holding->handler, "h");
+	CHECK_STR(holding->message_id, "a");
+	CHECK(next > postern__box_now_ms(holding->bench.box));
+	fake_clock_advance(&holding->clock, 1000);
+	(void)postern__watchdog_step(holding->bench.box);
+	CHECK_INT(holding->reports, 1);
+}
+
+static void long_transaction_is_reported(void) {
+	struct holding holding = { 0 };
+	struct bench *bench = &holding.bench;
+	struct postern_error *error = &bench->error;
+	char url[TEMP_DIR_PATH_MAX + 32];
+	fake_clock_init(&holding.clock);
+	temp_dir_create(&bench->dir);
+	temp_dir_name(&bench->dir, "sqlite:", "box.db", url, sizeof(url));
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.clock = &holding.clock.base,
+	};
+	struct postern_handler_options handler = handler_options(bench, NULL);
+	handler.callback = hold_writer;
+	handler.context = &holding;
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	CHECK_OK(postern_box_open(url, &options, &bench->box, error), error);
+	CHECK_OK(postern_box_subscribe(bench->box, POSTERN_LEVEL_WARN, note_holding,
+					 &holding, error),
+			error);
+	CHECK_OK(postern_box_add_channel(bench->box, "c", NULL, error), error);
+	CHECK_OK(postern_box_add_handler(bench->box, "c", &handler, error), error);
+	CHECK_OK(postern_box_start(bench->box, error), error);
+	CHECK_OK(postern_box_accept(bench->box, "c", &message, NULL, error), error);
+	CHECK_OK(postern_box_claim(bench->box, 1, NULL, error), error);
+	CHECK_OK(postern_box_run(bench->box, 1, NULL, error), error);
+	CHECK_INT(bench->calls, 1);
+	CHECK_INT(holding.reports, 1);
+	close_box(bench);
+}
+
 static const struct tap_case cases[] = {
 	{ "a success commits effect and completion together",
 			success_commits_both },
@@ -311,6 +390,8 @@ static const struct tap_case cases[] = {
 			accept_inside_is_busy },
 	{ "replacing, processing and sweeping from inside are busy",
 			engine_inside_is_busy },
+	{ "a transaction that has the writer for long is reported once, meanwhile",
+			long_transaction_is_reported },
 };
 
 TAP_MAIN(cases)
