@@ -21,7 +21,7 @@ from support import case, equal, main, until  # noqa: E402
 
 SERVER = None  # one for all cases, started below
 
-RUNS = int(os.environ.get("FLOW_RUNS", "200"))
+RUNS = int(os.environ.get("FLOW_RUNS", "400"))
 SECONDS = int(os.environ.get("FLOW_SECONDS", "6"))
 LEAST = int(os.environ.get("FLOW_LEAST", "0"))
 
