@@ -115,9 +115,10 @@ static void note_probe(struct postern_run *run,
 }
 
 static struct postern__faulted *find_faulted(struct postern__breaker *breaker,
-		int64_t seq) {
+		const struct postern_run *run) {
 	for (size_t i = 0; i < breaker->faulted_count; i++) {
-		if (breaker->faulted[i].seq == seq) {
+		if (breaker->faulted[i].seq == run->delivery.seq &&
+				breaker->faulted[i].stored_handler == run->stored_handler) {
 			return &breaker->faulted[i];
 		}
 	}
@@ -134,6 +135,7 @@ static void remember_faulted(struct postern_run *run,
 	}
 	breaker->faulted[breaker->faulted_next] = (struct postern__faulted){
 		.seq = run->delivery.seq,
+		.stored_handler = run->stored_handler,
 		.at_ms = postern__box_now_ms(run->box),
 	};
 	breaker->faulted_next = (breaker->faulted_next + 1) % FAULTED_MAX;
@@ -150,8 +152,7 @@ int64_t postern__breaker_fault(struct postern_run *run, const char *reason) {
 	if (!breaker) {
 		return PROBE_MS_MIN;
 	}
-	const struct postern__faulted *before =
-			find_faulted(breaker, run->delivery.seq);
+	const struct postern__faulted *before = find_faulted(breaker, run);
 	if (before && breaker->success_ms > before->at_ms) {
 		return -1;
 	}

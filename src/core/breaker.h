@@ -19,7 +19,8 @@ struct postern_run;
 /* A delivery that ended because its handler was at fault. */
 struct postern__faulted {
 	int64_t seq;
-	int64_t at_ms; /* monotonic: the first time */
+	int64_t stored_handler; /* a message may have one for each id */
+	int64_t at_ms;          /* monotonic: the first time */
 };
 
 /* Of a handler; NULL in its state until a run fails. */
