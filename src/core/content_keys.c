@@ -66,16 +66,7 @@ int postern__handler_keys_init(struct postern__handler *handler,
 	(void)snprintf(what, sizeof(what), "handler '%s'", options->key);
 	int r = postern__key_rules_init(&handler->key_rules, options->key_rules,
 			options->key_rule_count, what, error);
-	for (size_t i = 0; !r && i < handler->key_rules.count; i++) {
-		/* The message's own identity already says it. */
-		if (postern__key_rule_is_id(&handler->key_rules.items[i].rule)) {
-			r = postern__fail(error, POSTERN_E_INVALID,
-					"%s: the key rule 'id' is the channel's; a handler has one "
-					"only if it differs",
-					what);
-		}
-	}
-	handler->channel->has_key_rules |= handler->key_rules.count > 0;
+	handler->channel->has_key_rules |= needs_more_than_id(&handler->key_rules);
 	return r;
 }
 
@@ -92,6 +83,12 @@ static const struct postern__typed_rule *
 handler_rule(const struct postern__handler *handler, const char *type) {
 	const struct postern__typed_rule *rule =
 			postern__key_rules_find(&handler->key_rules, type);
+	const struct postern__typed_rule *of_message =
+			message_rule(handler->channel, type);
+	bool by_id = !of_message || postern__key_rule_is_id(&of_message->rule);
+	if (rule && by_id && postern__key_rule_is_id(&rule->rule)) {
+		return NULL; /* the message's own key says it already */
+	}
 	if (rule) {
 		return rule;
 	}
@@ -187,9 +184,24 @@ int postern__content_keys_make(struct postern__content *content,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	content->keys = keys;
-	for (size_t i = 0; i < count; i++) {
+	int r = make_message_key(content, keys, error);
+	for (size_t i = 0; !r && i < count; i++) {
 		make_route_key(content, content->runs[i].handler,
 				&content->accept.routes[i], &keys->routes[i]);
 	}
-	return make_message_key(content, keys, error);
+	return r;
+}
+
+bool postern__box_make_id(struct postern_box *box, const char *channel_name,
+		char out[POSTERN__GENERATED_ID_LEN + 1]) {
+	struct postern_generation *generation = postern__generation_acquire(box);
+	const struct postern__channel *channel =
+			postern__generation_channel(generation, channel_name);
+	bool makes = channel && channel->has_key_rules &&
+				 postern__channel_makes_ids(channel, "");
+	postern__generation_release(generation);
+	if (makes) {
+		postern__generated_id(box, out);
+	}
+	return makes;
 }

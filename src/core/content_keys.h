@@ -30,6 +30,10 @@ int postern__content_keys_make(struct postern__content *content,
 /* An id that no other message has. */
 void postern__generated_id(const struct postern_box *box,
 		char out[POSTERN__GENERATED_ID_LEN + 1]);
+/* Make an id for a message without type and id; false: the channel needs one.
+ */
+bool postern__box_make_id(struct postern_box *box, const char *channel,
+		char out[POSTERN__GENERATED_ID_LEN + 1]);
 /* Whether a message without an id is accepted: its key is something else. */
 bool postern__channel_makes_ids(const struct postern__channel *channel,
 		const char *type);

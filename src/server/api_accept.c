@@ -28,6 +28,7 @@
 #include "base/json_text.h"
 #include "base/time.h"
 #include "base/utf8.h"
+#include "core/content_keys.h"
 #include "server/percent.h"
 #include "server/receipt.h"
 #include "server/route.h"
@@ -252,6 +253,10 @@ struct draft {
 	struct postern_message message;
 	struct postern_header headers[POSTERN__API_HEADER_COUNT_MAX];
 	bool has_specversion;
+	/* The channel has a key rule other than `id` for raw messages, so that an
+	   id is not needed: it is generated here. */
+	bool makes_ids;
+	char id[POSTERN__GENERATED_ID_LEN + 1];
 };
 
 static void add_header(struct draft *draft, const char *name,
@@ -363,6 +368,9 @@ static bool read_key_header(struct postern__call *call, struct draft *draft) {
 		}
 		draft->message.id = value;
 		break;
+	}
+	if (!draft->message.id && draft->makes_ids) {
+		draft->message.id = draft->id;
 	}
 	if (!draft->message.id || !*draft->message.id) {
 		postern__call_refuse(call, 422,
@@ -652,6 +660,7 @@ void postern__route_accept(struct postern__call *call) {
 		postern__accept_batch(call, store);
 		return;
 	}
+	draft.makes_ids = postern__box_make_id(store->box, channel, draft.id);
 	if (!read_message(call, &draft)) {
 		return;
 	}

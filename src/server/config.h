@@ -168,6 +168,7 @@ struct postern__config_values {
 	int64_t retention_dedupe_ms;
 	int unrouted;    /* enum postern_unrouted */
 	int on_conflict; /* enum postern_on_conflict */
+	int missing_key; /* enum postern_missing_key */
 	bool allow_without_inbox;
 
 	/* In the order of the option table. */
@@ -199,6 +200,8 @@ struct postern__config_handler {
 	size_t legacy_key_count;
 	const char *const *types;
 	size_t type_count;
+	const struct postern_key_rule *key_rules;
+	size_t key_rule_count;
 	const struct postern_handler_kind *kind;
 	const void *settings; /* the struct of the kind's options */
 	struct postern__config_values values;
@@ -219,6 +222,8 @@ struct postern__config_channel {
 	unsigned column;
 	const char *const *former_names;
 	size_t former_name_count;
+	const struct postern_key_rule *key_rules;
+	size_t key_rule_count;
 	const struct postern__config_store *store;
 	const struct postern__config_handler *handlers;
 	size_t handler_count;

@@ -138,6 +138,17 @@ static int fail_at(const struct postern__config *config, int code,
 	return postern__fail_at(error, code, &place);
 }
 
+/* `reject` as a default depends on the key rule; written down, it holds under
+   every rule. */
+static enum postern_on_conflict conflict_of(
+		const struct postern__config_values *values) {
+	bool written = postern__config_origin_of(values, "on_conflict")->source !=
+				   POSTERN__CONFIG_DEFAULT;
+	return values->on_conflict == POSTERN_CONFLICT_REJECT && written
+				   ? POSTERN_CONFLICT_REJECT_ALWAYS
+				   : (enum postern_on_conflict)values->on_conflict;
+}
+
 static int apply_channel(const struct postern__config *config,
 		const struct postern__config_channel *channel, struct postern_box *box,
 		struct postern_error *error) {
@@ -147,7 +158,7 @@ static int apply_channel(const struct postern__config *config,
 	const struct postern_channel_options options = {
 		.size = sizeof options,
 		.unrouted = (enum postern_unrouted)values->unrouted,
-		.on_conflict = (enum postern_on_conflict)values->on_conflict,
+		.on_conflict = conflict_of(values),
 		.allow_without_inbox = values->allow_without_inbox,
 		.max_message_size = (size_t)values->max_message_size,
 		.retention_payload_ms = values->retention_payload_ms,
@@ -155,6 +166,9 @@ static int apply_channel(const struct postern__config *config,
 		.policy = &policy,
 		.former_names = channel->former_names,
 		.former_name_count = channel->former_name_count,
+		.key_rules = channel->key_rules,
+		.key_rule_count = channel->key_rule_count,
+		.missing_key = (enum postern_missing_key)values->missing_key,
 	};
 	int r = postern_box_add_channel(box, channel->name, &options, error);
 	return r == POSTERN_OK
@@ -178,6 +192,8 @@ static int apply_handler(const struct postern__config *config,
 		.kind = handler->kind->name,
 		.settings = handler->settings,
 		.policy = &policy,
+		.key_rules = handler->key_rules,
+		.key_rule_count = handler->key_rule_count,
 	};
 	int r = postern_box_add_handler(box, channel->name, &options, error);
 	return r == POSTERN_OK

@@ -98,6 +98,10 @@ static void read_handler(struct postern__config *config,
 	if (parts.nodes[POSTERN__PART_TYPES]) {
 		read_types(config, parts.nodes[POSTERN__PART_TYPES], handler);
 	}
+	if (parts.nodes[POSTERN__PART_KEY]) {
+		postern__config_key_read(config, parts.nodes[POSTERN__PART_KEY],
+				&handler->key_rules, &handler->key_rule_count);
+	}
 	if (parts.nodes[POSTERN__PART_LEGACY_KEYS]) {
 		read_legacy_keys(config, channel,
 				parts.nodes[POSTERN__PART_LEGACY_KEYS], handler);
@@ -248,6 +252,10 @@ static void read_channel(struct postern__config *config,
 	if (parts.nodes[POSTERN__PART_FORMER_NAMES]) {
 		read_former_names(config, parts.nodes[POSTERN__PART_FORMER_NAMES],
 				channel);
+	}
+	if (parts.nodes[POSTERN__PART_KEY]) {
+		postern__config_key_read(config, parts.nodes[POSTERN__PART_KEY],
+				&channel->key_rules, &channel->key_rule_count);
 	}
 	if (parts.nodes[POSTERN__PART_SOURCES]) {
 		postern__config_sources_read(config, parts.nodes[POSTERN__PART_SOURCES],

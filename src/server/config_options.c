@@ -121,11 +121,10 @@ static const struct postern_option options[] = {
 	/* A channel. */
 	{ "max_message_size", SIZE, AT(max_message_size), BOX | CHANNEL, 0, 1, POSTERN_BODY_LEN_MAX, NULL, "1MiB", "longest body that is accepted", NULL, NULL },
 	{ "unrouted", CHOICE, AT(unrouted), CHANNEL, 0, 0, 0, "park|drop|reject", "park", "messages of a type no handler wants", NULL, NULL },
-	{ "on_conflict", CHOICE, AT(on_conflict), CHANNEL, 0, 0, 0, "reject|ignore", "reject", "known id with another body", NULL, NULL },
+	{ "on_conflict", CHOICE, AT(on_conflict), CHANNEL, 0, 0, 0, "reject|ignore", "reject", "known key with another body (under a key rule other than id: ignore)", NULL, NULL },
 	{ "allow_without_inbox", SWITCH, AT(allow_without_inbox), CHANNEL, 0, 0, 0, NULL, "off", "exempt from require_inbox", NULL, NULL },
 	{ "mode", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "inbox|guard|direct", "inbox", "how messages reach handlers", NULL, NULL },
-	{ "key", TEXT, NOWHERE, CHANNEL | HANDLER, LATER, 0, 0, NULL, "id", "what identifies a message", NULL, NULL },
-	{ "missing_key", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "reject|process", "reject", "messages without a key", NULL, NULL },
+	{ "missing_key", CHOICE, AT(missing_key), CHANNEL, 0, 0, 0, "reject|process", "reject", "messages in which the key rule finds no key", NULL, NULL },
 	{ "order_by", TEXT, NOWHERE, CHANNEL, LATER, 0, 0, NULL, "none", "exact order per value", NULL, NULL },
 	{ "on_poison", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "block|skip", "block", "what happens to messages behind a poisoned one", NULL, NULL },
 };

@@ -299,6 +299,47 @@ static void print_kind(const struct printer *self,
 	}
 }
 
+static void print_rule(const struct printer *self,
+		const struct postern_key_rule *rule, bool alone) {
+	const char *type = rule->type ? rule->type : "default";
+	if (self->json) {
+		postern__json_pair_text(self->out, type, rule->rule);
+		return;
+	}
+	if (!alone) {
+		put_scalar(self->out, type);
+		postern__buf_append_text(self->out, ": ");
+	}
+	put_scalar(self->out, rule->rule);
+}
+
+/* `key: RULE`, or `key: {TYPE: RULE, …}`. */
+static void print_key(const struct printer *self,
+		const struct postern_key_rule *rules, size_t count) {
+	bool alone = count == 1 && !rules[0].type;
+	if (count == 0) {
+		return;
+	}
+	if (self->json) {
+		postern__json_key(self->out, "key_rules");
+		postern__json_open(self->out, '{');
+	} else {
+		postern__buf_printf(self->out, "%*skey: %s", self->indent, "",
+				alone ? "" : "{");
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (!self->json && i > 0) {
+			postern__buf_append_text(self->out, ", ");
+		}
+		print_rule(self, &rules[i], alone);
+	}
+	if (self->json) {
+		postern__json_close(self->out, '}');
+	} else {
+		postern__buf_append_text(self->out, alone ? "\n" : "}\n");
+	}
+}
+
 static void print_handler(struct printer *self,
 		const struct postern__config_handler *handler) {
 	open_section(self, "key", handler->key, handler->line);
@@ -306,6 +347,7 @@ static void print_handler(struct printer *self,
 	print_list(self, "types", handler->types, handler->type_count);
 	print_list(self, "legacy_keys", handler->legacy_keys,
 			handler->legacy_key_count);
+	print_key(self, handler->key_rules, handler->key_rule_count);
 	print_options(self, POSTERN__IN_HANDLER, POSTERN__LEVEL_HANDLER,
 			&handler->values);
 	close_one(self, '}');
@@ -395,6 +437,7 @@ static void print_channel(struct printer *self,
 	}
 	print_list(self, "former_names", channel->former_names,
 			channel->former_name_count);
+	print_key(self, channel->key_rules, channel->key_rule_count);
 	print_options(self, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
 	open_sections(self, "sources", channel->source_count);

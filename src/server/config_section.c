@@ -45,6 +45,8 @@ static const struct part {
 	[POSTERN__PART_URL_FILE] = { "url_file", POSTERN__IN_STORE, 0 },
 	[POSTERN__PART_STORE] = { "store", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_FORMER_NAMES] = { "former_names", POSTERN__IN_CHANNEL, 0 },
+	[POSTERN__PART_KEY] = { "key", POSTERN__IN_CHANNEL | POSTERN__IN_HANDLER,
+			0 },
 	[POSTERN__PART_SOURCES] = { "sources", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_HANDLERS] = { "handlers", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_TYPES] = { "types", POSTERN__IN_HANDLER, 0 },
@@ -140,7 +142,7 @@ static void report_unknown(const struct section *self,
 		}
 	}
 	for (size_t i = 0; !group && i < POSTERN__PART_COUNT; i++) {
-		if (parts[i].scope == self->scope) {
+		if (parts[i].scope & self->scope) {
 			add_key(&keys, parts[i].name, strlen(parts[i].name), "");
 		}
 	}
@@ -491,7 +493,7 @@ static bool read_entry(const struct section *self,
 		return true; /* read with all that depends on the kind */
 	}
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
-		if (parts[i].scope == self->scope &&
+		if ((parts[i].scope & self->scope) &&
 				strcmp(parts[i].name, entry->key) == 0) {
 			parts_out->nodes[i] = entry;
 			return read_part(self, entry, &parts[i]);

@@ -71,6 +71,7 @@ enum postern__config_part {
 	POSTERN__PART_URL_FILE,
 	POSTERN__PART_STORE,
 	POSTERN__PART_FORMER_NAMES,
+	POSTERN__PART_KEY,
 	POSTERN__PART_SOURCES,
 	POSTERN__PART_HANDLERS,
 	POSTERN__PART_TYPES,
@@ -114,6 +115,12 @@ const char *postern__config_text_read(struct postern__config *config,
 bool postern__config_list_read(struct postern__config *config,
 		const struct postern__yaml_node *node, size_t count_max,
 		const char *const **out, size_t *count_out);
+
+/* config_key.c: the key rules of a channel or handler: one rule, or a rule by
+   type. */
+void postern__config_key_read(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_key_rule **out, size_t *count_out);
 
 /* Read the value of an option, or with `is_file` its NAME_file, which is
    called by the node's key. */

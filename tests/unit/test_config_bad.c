@@ -264,6 +264,25 @@ static void bad_yaml(void) {
 	check_bad(utf16, sizeof utf16 - 1, "f:1:1: not valid UTF-8");
 }
 
+static void key_rules(void) {
+	static const struct bad table[] = {
+		{ "channels: {c: {key: 'json:a'}}",
+				"f:1:21: the JSON pointer 'a' does not begin with '/'" },
+		{ "channels: {c: {key: {a: id, b: nothing}}}",
+				"f:1:32: unknown key rule 'nothing': use id, header:NAME, "
+				"correlation-id, composite, json:/POINTER or hash:body" },
+		{ "channels: {c: {key: [id]}}",
+				"f:1:21: key is a rule, or a mapping of at most 32 types to "
+				"rules: {order.placed: \"json:/order/id\", default: id}" },
+		{ "channels: {c: {key: {}}}",
+				"f:1:21: key is a rule, or a mapping of at most 32 types to "
+				"rules: {order.placed: \"json:/order/id\", default: id}" },
+		{ "channels: {c: {missing_key: maybe}}",
+				"f:1:29: missing_key: 'maybe' is not one of reject|process" },
+	};
+	CHECK_TABLE(table);
+}
+
 static void not_in_this_version(void) {
 	static const struct bad table[] = {
 		{ "listen: 127.0.0.1:7420",
@@ -281,16 +300,8 @@ static void not_in_this_version(void) {
 				"f:1:22: mode: 'guard' is not in this version" },
 		{ "channels: {c: {mode: direct}}",
 				"f:1:22: mode: 'direct' is not in this version" },
-		{ "channels: {c: {key: 'json:/a'}}",
-				"f:1:21: key: 'json:/a' is not in this version" },
-		{ "channels: {c: {key: {a: id}}}",
-				"f:1:21: 'key' other than 'id' is not in this version" },
-		{ "channels: {c: {handlers: {h: {key: 'hash:body', sql: reindex}}}}",
-				"f:1:36: key: 'hash:body' is not in this version" },
 		{ "channels: {c: {order_by: subject}}",
 				"f:1:26: order_by: 'subject' is not in this version" },
-		{ "channels: {c: {missing_key: process}}",
-				"f:1:29: missing_key: 'process' is not in this version" },
 		{ "channels: {c: {sources: [{rabbitmq: {}}]}}",
 				"f:1:27: unknown key 'rabbitmq' in a source; the kinds of "
 				"sources are 'lines'" },
@@ -689,6 +700,7 @@ static const struct tap_case cases[] = {
 	{ "a bad value is refused with the allowed values", wrong_values },
 	{ "a value of the wrong YAML type is refused", wrong_types },
 	{ "unsupported YAML is refused with its position", bad_yaml },
+	{ "a key rule that is not valid is refused at its place", key_rules },
 	{ "planned features are refused as not in this version",
 			not_in_this_version },
 	{ "an invalid retention or lock name is refused", bad_retention },

@@ -323,7 +323,6 @@ static void composite(void) {
 
 static void refused_rules(void) {
 	static const struct postern_key_rule bad[] = { { .rule = "json:x" } };
-	static const struct postern_key_rule own_id[] = { { .rule = "id" } };
 	static const struct postern_key_rule twice[] = {
 		{ .type = "a", .rule = "correlation-id" },
 		{ .type = "a", .rule = "json:/a" },
@@ -348,9 +347,31 @@ static void refused_rules(void) {
 	CHECK_CONTAINS(scene.error.text, "two key rules for the type 'a'");
 	CHECK_OK(postern_box_add_channel(scene.box, "orders", NULL, &scene.error),
 			&scene.error);
-	CHECK_INT(add_handler(&scene, "mail", &scene.mail, own_id, 1),
+	CHECK_INT(add_handler(&scene, "mail", &scene.mail, bad, 1),
 			POSTERN_E_INVALID);
-	CHECK_CONTAINS(scene.error.text, "only if it differs");
+	CHECK_CONTAINS(scene.error.text, "handler 'mail': the JSON pointer");
+	scene_close(&scene);
+}
+
+/* The channel has a business key, and one handler also looks at the id. */
+static void handler_by_id(void) {
+	static const struct postern_key_rule rules[] = { { .rule = "json:/n" } };
+	static const struct postern_key_rule own[] = { { .rule = "id" } };
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.key_rules = rules,
+		.key_rule_count = 1,
+	};
+	struct scene scene;
+	if (!scene_open(&scene, &channel, own, 1)) {
+		return;
+	}
+	CHECK_OK(send(&scene, "a", "order", "{\"n\":1}", NULL), &scene.error);
+	CHECK_OK(send(&scene, "a", "order", "{\"n\":2}", NULL), &scene.error);
+	CHECK_OK(send(&scene, "b", "order", "{\"n\":3}", NULL), &scene.error);
+	process(&scene);
+	CHECK_INT(scene.mail, 2);
+	CHECK_INT(scene.ledger, 3);
 	scene_close(&scene);
 }
 
@@ -368,6 +389,7 @@ static const struct tap_case cases[] = {
 	{ "a handler that finds no key poisons its delivery, or runs it",
 			handler_without_key },
 	{ "composite on a channel gives each handler its own key", composite },
+	{ "a handler may go by the id where the channel does not", handler_by_id },
 	{ "a rule that is not valid is refused when it is added", refused_rules },
 };
 

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Key rules of a configuration, through the command line and the API."""
+
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+from support import case, equal, main  # noqa: E402
+
+CONFIG = """\
+store: sqlite:shop.db
+channels:
+  orders:
+    key: {order.placed: "json:/order/id", default: id}
+    handlers:
+      mail: {exec: ["/bin/true"], timeout: 5s}
+      welcome: {key: "json:/customer", exec: ["/bin/true"], timeout: 5s}
+  raw:
+    key: json:/id
+    missing_key: process
+    handlers:
+      audit: {exec: ["/bin/true"], timeout: 5s}
+  strict:
+    key: json:/id
+    on_conflict: reject
+"""
+
+
+def order(number, customer="anna", **more):
+    return json.dumps({"order": {"id": number}, "customer": customer, **more})
+
+
+def post(place, channel, body, *headers):
+    """Returns the status and the JSON of the response."""
+    more = [word for header in headers for word in ("-H", header)]
+    done = subprocess.run(
+        ["curl", "-sS", "-w", "\n%{http_code}", "--unix-socket",
+         place.file("shop.db.sock"), *more, "--data-binary", body,
+         f"http://postern/v1/channels/{channel}/messages"],
+        stdout=subprocess.PIPE, check=True, timeout=60,
+    )
+    text, status = done.stdout.decode().rsplit("\n", 1)
+    return int(status), json.loads(text)
+
+
+def send(place, body, kind="order.placed"):
+    return place.ok("send", "orders", "--type", kind, "--json",
+                    stdin=body).json()
+
+
+def states(place, seq, handler):
+    rows = place.ok("show", "--seq", str(seq), "--json").json()["deliveries"]
+    return [(r["state"], r["last_error"]) for r in rows if r["handler"] == handler]
+
+
+@case("a business key is found in the body, and a handler has one of its own")
+def business_key(place):
+    place.configure(CONFIG)
+    place.ok("init")
+    first = send(place, order(7))
+    equal(first["status"], "accepted")
+    again = send(place, order("7", time=2))
+    equal((again["status"], again["seq"]), ("duplicate", first["seq"]))
+    other = send(place, order(8))
+    equal(other["status"], "accepted")
+    equal(states(place, other["seq"], "welcome"),
+          [("discarded", f"suppressed by #{first['seq']}")])
+    place.ok("process")
+    equal(states(place, other["seq"], "mail"), [("done", None)])
+    # Found by its key, though its id is another one.
+    equal(place.ok("show", "7", "--json").json()["seq"], first["seq"])
+    place.fails(1, "send", "orders", "--type", "order.placed", stdin="{}",
+                says="json:/order/id is missing")
+    equal(send(place, order(7), "order.paid")["status"], "accepted")
+
+
+@case("over HTTP a message under another rule needs no id")
+def over_http(place):
+    place.configure(CONFIG)
+    place.ok("init")
+    place.serve()
+    status, first = post(place, "raw", '{"id": 1}')
+    equal((status, first["status"], len(first["id"])), (202, "accepted", 32))
+    status, again = post(place, "raw", '{"id": 1, "t": 1}')
+    equal((status, again["status"], again["seq"]),
+          (200, "duplicate", first["seq"]))
+    # missing_key: process
+    equal(post(place, "raw", "{}")[0], 202)
+    equal(post(place, "raw", "{}")[0], 202)
+    # Under the rule id, raw messages of this channel need one.
+    equal(post(place, "orders", "{}")[0], 422)
+    equal(post(place, "strict", "{}")[0], 422)
+    equal(post(place, "strict", '{"id": 1}')[0], 202)
+    equal(post(place, "strict", '{"id": 1, "t": 1}')[0], 409)
+    event = ["ce-specversion: 1.0", "ce-source: shop", "ce-type: order.placed"]
+    equal(post(place, "orders", order(9), *event, "ce-id: a")[0], 202)
+    equal(post(place, "orders", order(9), *event, "ce-id: b")[0], 200)
+    equal(post(place, "orders", "{}", *event, "ce-id: c")[0], 422)
+    text = subprocess.run(
+        ["curl", "-sS", "--unix-socket", place.file("shop.db.sock"),
+         "http://postern/metrics"], stdout=subprocess.PIPE, check=True,
+    ).stdout.decode()
+    found = [line for line in text.splitlines()
+             if line.startswith("postern_missing_key_total") and "orders" in line]
+    equal([line.split()[-1] for line in found], ["1"])
+
+
+@case("check prints and refuses rules")
+def checked(place):
+    place.configure(CONFIG)
+    text = place.ok("check", "--print").out
+    equal("key: {order.placed: \"json:/order/id\", default: id}" in text
+          or "key: {order.placed: json:/order/id, default: id}" in text, True)
+    place.configure(CONFIG.replace("json:/order/id", "json:order"))
+    place.fails(2, "check", says="does not begin with '/'")
+
+
+main()
