@@ -788,4 +788,26 @@ BUGS = [
             "a former name of the handler counts, in both directions",
         ),
     ),
+    Bug(
+        "former-name-is-new",
+        "a channel that names a former one is created anew",
+        (
+            "unit/test_rename",
+            "a renamed channel keeps identities and open deliveries",
+        ),
+        *every_store("a renamed channel keeps its id and its messages"),
+    ),
+    Bug(
+        "left-rules-forgotten",
+        "the retention of a channel that left the configuration is forgotten",
+        (
+            "unit/test_rename",
+            "a channel that left is cleaned up by its last rules",
+        ),
+    ),
+    Bug(
+        "parked-not-explained",
+        "the receipt of a parked message does not say that no handler wants it",
+        ("unit/test_engine", "the receipt of a parked message says why"),
+    ),
 ]

@@ -552,6 +552,35 @@ static void async_called_after_commit(void) {
 	CHECK_INT(results[2].code, POSTERN_OK);
 }
 
+static void note_receipt(void *context, const struct postern_receipt *receipt) {
+	*(struct postern_receipt *)context = *receipt;
+}
+
+static void parked_receipt(void) {
+	struct bench bench;
+	if (!open_box(&bench, "other")) {
+		return;
+	}
+	CHECK_OK(postern_box_add_channel(bench.box, "orders", NULL, &bench.error),
+			&bench.error);
+	if (!start(&bench)) {
+		return;
+	}
+	struct postern_receipt receipt = { 0 };
+	struct postern_message message = {
+		.size = sizeof(message),
+		.id = "a",
+		.type = "strange",
+	};
+	CHECK_OK(postern_box_accept_async(bench.box, "orders", &message,
+					 note_receipt, &receipt, &bench.error),
+			&bench.error);
+	CHECK_OK(postern_box_commit(bench.box, NULL, &bench.error), &bench.error);
+	CHECK_INT(receipt.error.code, POSTERN_OK);
+	CHECK_STR(receipt.error.text, "no handler wants type 'strange'");
+	postern_box_destroy(bench.box);
+}
+
 static void unrouted_policies(void) {
 	static const struct {
 		enum postern_unrouted policy;
@@ -752,6 +781,7 @@ static const struct tap_case cases[] = {
 	{ "every message of a batch has a receipt", batch_has_a_receipt_each },
 	{ "an asynchronous accept gets its receipt after the commit",
 			async_called_after_commit },
+	{ "the receipt of a parked message says why", parked_receipt },
 	{ "unrouted messages are parked, dropped or rejected", unrouted_policies },
 	{ "invalid channels and handlers are refused", configuration_is_checked },
 	{ "require_inbox warns or fails, unless the channel opts out",
