@@ -42,7 +42,7 @@ struct call {
 	bool full; /* the command has the whole script */
 	int64_t until_ms;
 	pthread_cond_t wake;
-	bool ended;
+	bool ended; /* with the mutex: the thread may leave with the call */
 	int code;
 	struct postern_error error;
 };
@@ -92,7 +92,6 @@ static void end_call(struct call *call, int code,
 	if (code) {
 		call->error = *why;
 	}
-	call->ended = true;
 }
 
 static void end_all(struct batch *batch, int code,
@@ -325,6 +324,7 @@ static void serve(struct redis_markers *self) {
 	(void)pthread_mutex_lock(&self->mutex);
 	self->free[self->free_count++] = batch.connection;
 	for (size_t i = 0; i < count; i++) {
+		all[i]->ended = true;
 		(void)pthread_cond_signal(&all[i]->wake);
 	}
 	struct postern__list *next = postern__list_first(&self->queue);

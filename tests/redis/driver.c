@@ -10,6 +10,8 @@
  *   driver URL run HANDLER COUNT THREADS FILE [PAUSE_MS]
  *       run a function for the keys k0, k1, … in each thread; the function
  *       appends its key to the file. Prints how many calls had which result.
+ *   driver URL own …
+ *       the same with keys of its own for each thread
  *   driver URL record HANDLER
  *       record k0, k1, … until an error or the end; prints each that is done
  *   driver URL each VERB HANDLER
@@ -107,6 +109,7 @@ struct job {
 	const char *handler;
 	long count;
 	long pause_ms;
+	long own; /* the thread's number; 0: its keys are those of all */
 	int file;
 	unsigned long results[RESULT_COUNT]; /* by -code */
 };
@@ -133,7 +136,7 @@ static void *run_all(void *context) {
 	for (long i = 0; i < job->count; i++) {
 		char key[32];
 		struct postern_error why;
-		(void)snprintf(key, sizeof key, "k%ld", i);
+		(void)snprintf(key, sizeof key, "k%ld", job->own * job->count + i);
 		const struct postern_guarded guarded = {
 			.size = sizeof guarded,
 			.handler = job->handler,
@@ -145,7 +148,7 @@ static void *run_all(void *context) {
 	return NULL;
 }
 
-static int run(int argc, char **argv) {
+static int run(int argc, char **argv, bool own) {
 	static struct job jobs[THREAD_MAX];
 	pthread_t threads[THREAD_MAX];
 	long thread_count = strtol(argv[2], NULL, 10);
@@ -158,6 +161,7 @@ static int run(int argc, char **argv) {
 			.handler = argv[0],
 			.count = strtol(argv[1], NULL, 10),
 			.pause_ms = argc > 4 ? strtol(argv[4], NULL, 10) : 0,
+			.own = own ? i : 0,
 			.file = file,
 		};
 		if (pthread_create(&threads[i], NULL, run_all, &jobs[i])) {
@@ -228,8 +232,9 @@ static int dispatch(int argc, char **argv) {
 	if (strcmp(argv[0], "check") == 0) {
 		return check();
 	}
-	if (strcmp(argv[0], "run") == 0 && argc >= 5) {
-		return run(argc - 1, argv + 1);
+	bool own = strcmp(argv[0], "own") == 0;
+	if ((own || strcmp(argv[0], "run") == 0) && argc >= 5) {
+		return run(argc - 1, argv + 1, own);
 	}
 	if (strcmp(argv[0], "record") == 0 && argc >= 2) {
 		return record(argv[1]);

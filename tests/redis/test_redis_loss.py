@@ -5,7 +5,7 @@
 import os
 import signal
 
-from scene import (PATIENCE_S, SAFE, TO_CLIENT, Proxy, Server, case, equal, main, mark,
+from scene import (PATIENCE_S, SAFE, TO_CLIENT, Proxy, Server, case, drive, equal, main, mark,
                    start, starts, until)
 
 KEYS = 200
@@ -36,6 +36,17 @@ def _(place):
                           place.file("effects")) for _ in range(3)]
         equal(totals(programs), {"OK": KEYS, "DUPLICATE": KEYS * 65})
         equal(sorted(effects(place)), sorted(f"k{i}" for i in range(KEYS)))
+
+
+@case("threads with keys of their own share few connections")
+def _(place):
+    with Server() as server:
+        for count in (1, 2, 8):
+            server.call("FLUSHALL")
+            out = drive(server.url(connections=count), "own", "mail", 300, 16,
+                        "/dev/null")
+            equal(out, "OK 4800")
+            equal(server.call("DBSIZE"), 4800)
 
 
 @case("a client that is killed has finished nothing that did not run")
