@@ -764,30 +764,14 @@ BUGS = [
             "a unit that marks another key and ends its transaction leaves neither",
         ),
     ),
-    Bug(
-        "redis-fence",
-        "every lease in Redis has the same fence",
-        (
-            "conformance/markers_redis",
-            "the first that begins has the marker, a second learns how long",
-        ),
-    ),
-    Bug(
-        "redis-scope",
-        "handlers share their markers in Redis",
-        (
-            "conformance/markers_redis",
-            "a marker belongs to its handler and its key",
-        ),
-    ),
-    Bug(
-        "redis-names",
-        "a change in Redis is made under the first name only",
-        (
-            "conformance/markers_redis",
-            "a former name of the handler counts, in both directions",
-        ),
-    ),
+    *(Bug(name, story, ("conformance/markers_redis", case)) for name, story, case in (
+        ("redis-fence", "every lease in Redis has the same fence",
+         "the first that begins has the marker, a second learns how long"),
+        ("redis-scope", "handlers share their markers in Redis",
+         "a marker belongs to its handler and its key"),
+        ("redis-names", "a change in Redis is made under the first name only",
+         "a former name of the handler counts, in both directions"),
+    )),
     Bug(
         "former-name-is-new",
         "a channel that names a former one is created anew",
