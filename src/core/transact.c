@@ -134,12 +134,12 @@ static void emit_fenced(struct postern_run *run,
 /* A lost connection is an error of the store, whatever outcome the handler set
    (other than poison): snooze. If it was lost under this delivery too often,
    count a failure, so that a message that crashes the server is not run
-   forever. */
-static void classify_lost_connection(const struct postern_unit *unit,
-		struct postern_outcome *out) {
+   forever. Holds and returned leases raise the fence too, so lost connections
+   have a counter of their own. */
+static void classify_lost_connection(struct postern_run *run,
+		const struct postern_unit *unit, struct postern_outcome *out) {
 	const struct postern_outcome *outcome = &unit->outcome;
-	uint64_t attempt = (uint64_t)unit->failures + 1;
-	if (unit->fence > attempt + BREAKS_MAX) {
+	if (postern__breaker_count_lost(run) > BREAKS_MAX) {
 		char text[sizeof outcome->reason];
 		(void)snprintf(text, sizeof text,
 				"the connection is lost whenever this runs: %.*s",
@@ -174,7 +174,7 @@ static void settle_unit(struct postern_run *run,
 	}
 	if (unit->code == POSTERN_E_UNAVAILABLE &&
 			outcome->kind != POSTERN_POISON) {
-		classify_lost_connection(unit, &failure);
+		classify_lost_connection(run, unit, &failure);
 		outcome = &failure;
 	} else if (outcome->kind == POSTERN_DONE ||
 			   outcome->kind == POSTERN_DISCARD) {

@@ -78,7 +78,9 @@ static int fault_transact(struct postern_store *store, uint64_t node,
 		size_t count, struct postern_error *error) {
 	struct fault_store *self = from_base(store);
 	int r = fail_before(self, FAULT_TRANSACT, NULL, error);
-	if (r == POSTERN_OK) {
+	if (r == POSTERN_OK && self->plan->transact) {
+		self->plan->transact(self->plan->context, units, count);
+	} else if (r == POSTERN_OK) {
 		r = self->inner->ops->transact(self->inner, node, lock, units, count,
 				error);
 		r = fail_after(self, FAULT_TRANSACT, r, error);

@@ -51,6 +51,8 @@ struct fault_plan {
 	int (*collect)(struct postern_store *inner,
 			struct postern_collection *collection,
 			struct postern_memory *memory, struct postern_error *error);
+	/* Sets the results of units, which are not called. May be NULL. */
+	void (*transact)(void *context, struct postern_unit *units, size_t count);
 	/* Several wrappers share one store, as nodes do: destroying one leaves it
 	   open. */
 	bool shared;

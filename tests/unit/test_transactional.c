@@ -379,6 +379,79 @@ static void long_transaction_is_reported(void) {
 	close_box(bench);
 }
 
+static void end_units(void *context, struct postern_unit *units, size_t count) {
+	const int *code = context;
+	for (size_t i = 0; i < count; i++) {
+		units[i].code = *code;
+	}
+}
+
+/* Runs the only delivery `count` times; each ends with this code. */
+static void run_units(struct bench *bench, struct fake_clock *clock, int *code,
+		int ends, int count) {
+	struct postern_error *error = &bench->error;
+	*code = ends;
+	for (int i = 0; i < count; i++) {
+		fake_clock_advance(clock, 60000);
+		CHECK_OK(postern_box_claim(bench->box, 1, NULL, error), error);
+		CHECK_OK(postern_box_run(bench->box, 1, NULL, error), error);
+		CHECK_OK(postern_box_commit(bench->box, NULL, error), error);
+	}
+}
+
+static void check_row(struct bench *bench, enum postern_state state,
+		uint32_t failures, uint64_t fence) {
+	struct postern_listing *listing = NULL;
+	CHECK_OK(postern_box_list(bench->box, NULL, &listing, &bench->error),
+			&bench->error);
+	const struct postern_row *row = postern_listing_get(listing, 0);
+	CHECK_INT(row->state, state);
+	CHECK_INT(row->failures, failures);
+	CHECK_INT(row->fence, fence);
+	postern_listing_destroy(listing);
+}
+
+static void returns_are_no_lost_connections(void) {
+	struct bench bench = { 0 };
+	struct fake_clock clock;
+	int code = POSTERN_OK;
+	struct fault_plan plan = { .transact = end_units, .context = &code };
+	struct postern_error *error = &bench.error;
+	struct postern_message message = { .size = sizeof(message), .id = "a" };
+	struct postern_store *store = NULL;
+	struct postern_policy policy;
+	char url[TEMP_DIR_PATH_MAX + 32];
+	fake_clock_init(&clock);
+	postern_policy_init(&policy);
+	policy.max_attempts = 1;
+	struct postern_handler_options handler = handler_options(&bench, &policy);
+	struct postern_store_options of_store = {
+		.size = sizeof(of_store),
+		.clock = &clock.base,
+	};
+	struct postern_box_options options = {
+		.size = sizeof(options),
+		.clock = &clock.base,
+	};
+	temp_dir_create(&bench.dir);
+	temp_dir_name(&bench.dir, "sqlite:", "box.db", url, sizeof(url));
+	CHECK_OK(postern_store_open(url, &of_store, &store, error), error);
+	CHECK_OK(postern_box_open_taking(fault_store_create_taking(store, &plan),
+					 &options, &bench.box, error),
+			error);
+	CHECK_OK(postern_box_add_channel(bench.box, "c", NULL, error), error);
+	CHECK_OK(postern_box_add_handler(bench.box, "c", &handler, error), error);
+	CHECK_OK(postern_box_start(bench.box, error), error);
+	CHECK_OK(postern_box_accept(bench.box, "c", &message, NULL, error), error);
+	run_units(&bench, &clock, &code, POSTERN_E_TIMEOUT, 30);
+	check_row(&bench, POSTERN_STATE_PENDING, 0, 30);
+	run_units(&bench, &clock, &code, POSTERN_E_UNAVAILABLE, 20);
+	check_row(&bench, POSTERN_STATE_PENDING, 0, 50);
+	run_units(&bench, &clock, &code, POSTERN_E_UNAVAILABLE, 1);
+	check_row(&bench, POSTERN_STATE_POISONED, 1, 51);
+	close_box(&bench);
+}
+
 static const struct tap_case cases[] = {
 	{ "a success commits effect and completion together",
 			success_commits_both },
@@ -392,6 +465,8 @@ static const struct tap_case cases[] = {
 			engine_inside_is_busy },
 	{ "a transaction that has the writer for long is reported once, meanwhile",
 			long_transaction_is_reported },
+	{ "a returned lease is no lost connection; the twenty-first one is charged",
+			returns_are_no_lost_connections },
 };
 
 TAP_MAIN(cases)
