@@ -15,7 +15,6 @@
 #include "core/cancel.h"
 
 #include "base/fail.h"
-#include "base/point.h"
 #include "base/utf8.h"
 #include "core/accept.h"
 #include "core/maintenance.h"
@@ -146,10 +145,8 @@ int postern__cancels_poll(struct postern_box *box,
 	int r = memory ? POSTERN_OK
 				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (!r) {
-		postern__point("cancels.before");
 		r = box->store->ops->read_cancels(box->store, node, memory, &requests,
 				&count, error);
-		postern__point("cancels.after");
 	}
 	for (size_t i = 0; !r && i < count; i++) {
 		if (cancel_here(box, &requests[i]) == FOUND_QUEUED) {
@@ -328,10 +325,8 @@ static int ask(struct postern_box *box, const struct postern_edit *edit,
 				error);
 	}
 	bool leased = false;
-	postern__point("cancel.before");
 	int r = box->store->ops->request_cancel(box->store, request, false, &leased,
 			error);
-	postern__point("cancel.after");
 	*requested_out = !r && leased;
 	return r;
 }

@@ -8,7 +8,6 @@
 #include "core/shown.h"
 
 #include "base/fail.h"
-#include "base/point.h"
 #include "core/run.h"
 
 #include <stdlib.h>
@@ -67,9 +66,7 @@ int postern__runs_report(struct postern_box *box, struct postern_error *error) {
 	size_t before = box->reported_node == node ? box->reported_count : 0;
 	int r = POSTERN_OK;
 	if (count != before || !same_runs(runs, box->reported, count)) {
-		postern__point("report.before");
 		r = box->store->ops->report_runs(box->store, node, runs, count, error);
-		postern__point("report.after");
 		/* If it failed, it may have been written nevertheless. */
 		free(box->reported);
 		box->reported = r ? NULL : runs;

@@ -157,6 +157,7 @@ static void run_pump(struct world *world) {
 	world_open(world, WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_GONE);
 	accept_all_ways(world);
 	leave_orphan(world);
+	world_mark(world, "k-1");
 	world_process(world, 6);
 	/* The node has leases when the box is destroyed. */
 	faults_arm(true);

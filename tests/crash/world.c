@@ -272,6 +272,18 @@ void world_replace(struct world *world, unsigned cast) {
 	faults_arm(false);
 }
 
+void world_mark(struct world *world, const char *key) {
+	struct postern_guard *guard = NULL;
+	faults_arm(true);
+	if (postern_guard_create(world->box, NULL, &guard, NULL) == POSTERN_OK) {
+		(void)postern_mark_try(guard, "job", key, NULL);
+		(void)postern_mark_forget(guard, "job", key, NULL);
+		(void)postern_mark_record(guard, "job", key, NULL);
+	}
+	postern_guard_destroy(guard);
+	faults_arm(false);
+}
+
 static int try_open(struct world *world, unsigned cast,
 		struct postern_error *error) {
 	struct postern_store_options store_options = {

@@ -66,6 +66,8 @@ void world_wait(struct world *world, int64_t ms);
 /* Open the box with these handlers and start it; ends the program with status 3
    if that keeps failing. */
 void world_open(struct world *world, unsigned cast);
+/* Change a marker, each way. */
+void world_mark(struct world *world, const char *key);
 /* Replace the generation of the open box by one with this cast. */
 void world_replace(struct world *world, unsigned cast);
 void world_close(struct world *world);

@@ -337,6 +337,7 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.destroy = fault_destroy,
 	};
 	self->base.ops = &self->ops;
+	self->base.markers = inner->markers;
 	self->inner = inner;
 	self->plan = plan;
 	return &self->base;
