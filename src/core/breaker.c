@@ -167,24 +167,6 @@ int64_t postern__breaker_fault(struct postern_run *run, const char *reason) {
 	return breaker->delay_ms;
 }
 
-uint32_t postern__breaker_count_lost(struct postern_run *run) {
-	struct postern__breaker *breaker = breaker_of(run->handler->state);
-	if (!breaker) {
-		return 1;
-	}
-	for (size_t i = 0; i < POSTERN__BROKEN_MAX; i++) {
-		if (breaker->broken[i].seq == run->delivery.seq) {
-			return ++breaker->broken[i].count;
-		}
-	}
-	breaker->broken[breaker->broken_next] = (struct postern__broken){
-		.seq = run->delivery.seq,
-		.count = 1,
-	};
-	breaker->broken_next = (breaker->broken_next + 1) % POSTERN__BROKEN_MAX;
-	return 1;
-}
-
 /* Add a message to those that failed since the last success. */
 static void add_failed(struct postern__breaker *breaker, int64_t seq,
 		size_t most) {

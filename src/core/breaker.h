@@ -23,15 +23,6 @@ struct postern__faulted {
 	int64_t at_ms;          /* monotonic: the first time */
 };
 
-/* How often the connection was lost under a delivery. */
-struct postern__broken {
-	int64_t seq;
-	uint32_t count;
-};
-
-/* Deliveries that are counted at the same time, of each handler. */
-#define POSTERN__BROKEN_MAX 128
-
 /* Of a handler; NULL in its state until a run fails. */
 struct postern__breaker {
 	bool open;           /* the handler is held */
@@ -51,8 +42,6 @@ struct postern__breaker {
 	size_t faulted_next;
 	/* Monotonic: when the latest successful run started. */
 	int64_t success_ms;
-	struct postern__broken broken[POSTERN__BROKEN_MAX]; /* a ring */
-	size_t broken_next;
 };
 
 bool postern__breaker_is_open(const struct postern__handler_state *state);
@@ -68,10 +57,6 @@ void postern__breaker_take_probe(const struct postern_box *box,
 /* Whether a delivery that the store has leased may be queued: if the handler is
    held, only the probe. */
 bool postern__breaker_admits(struct postern__handler_state *state);
-
-/* With the mutex: the connection was lost under the run. Returns how often that
-   has happened to its delivery on this node. */
-uint32_t postern__breaker_count_lost(struct postern_run *run);
 
 /*
  * The run ended because its handler is at fault. Returns how long its delivery

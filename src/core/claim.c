@@ -232,6 +232,7 @@ static void queue_claimed(struct postern_box *box, const struct wants *wants,
 	postern__run_init(run, box, content, handler, claimed->seq,
 			claimed->handler, claimed->fence, claimed->failures,
 			claimed->suspicion);
+	run->breaks = claimed->breaks;
 	handler->state->held++;
 	handler->state->held_bytes += content->bytes;
 	if (claimed->suspicion != POSTERN_NO_SUSPECT) {

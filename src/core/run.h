@@ -36,6 +36,7 @@ struct postern_run {
 	struct postern_delivery delivery;
 	int64_t stored_handler; /* the handler id the delivery is stored under */
 	uint32_t failures;
+	uint32_t breaks; /* how often the connection broke under it */
 	enum postern_suspicion suspicion;
 	enum postern__run_state state;
 	/* The handler's implementation has not finished the run. The content

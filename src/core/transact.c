@@ -134,12 +134,11 @@ static void emit_fenced(struct postern_run *run,
 /* A lost connection is an error of the store, whatever outcome the handler set
    (other than poison): snooze. If it was lost under this delivery too often,
    count a failure, so that a message that crashes the server is not run
-   forever. Holds and returned leases raise the fence too, so lost connections
-   have a counter of their own. */
-static void classify_lost_connection(struct postern_run *run,
+   forever. */
+static void classify_lost_connection(const struct postern_run *run,
 		const struct postern_unit *unit, struct postern_outcome *out) {
 	const struct postern_outcome *outcome = &unit->outcome;
-	if (postern__breaker_count_lost(run) > BREAKS_MAX) {
+	if (run->breaks >= BREAKS_MAX) {
 		char text[sizeof outcome->reason];
 		(void)snprintf(text, sizeof text,
 				"the connection is lost whenever this runs: %.*s",
@@ -172,8 +171,9 @@ static void settle_unit(struct postern_run *run,
 				"returned", NULL);
 		return;
 	}
-	if (unit->code == POSTERN_E_UNAVAILABLE &&
-			outcome->kind != POSTERN_POISON) {
+	bool broke = unit->code == POSTERN_E_UNAVAILABLE &&
+				 outcome->kind != POSTERN_POISON;
+	if (broke) {
 		classify_lost_connection(run, unit, &failure);
 		outcome = &failure;
 	} else if (outcome->kind == POSTERN_DONE ||
@@ -186,6 +186,7 @@ static void settle_unit(struct postern_run *run,
 	}
 	postern__run_detach(run);
 	postern__run_settle(run, outcome, run->timed_out ? "timeout" : NULL);
+	run->settlement.broke = broke;
 }
 
 static void settle_units(struct postern_box *box, struct postern_run **runs,

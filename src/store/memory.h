@@ -69,6 +69,7 @@ struct memory_delivery {
 	uint32_t failures;
 	uint32_t starts;
 	uint32_t crashes;
+	uint32_t breaks;
 	uint64_t group;       /* the suspect group; 0: not a suspect */
 	uint64_t error_group; /* of the last error; 0: none */
 	bool solo;            /* leased as the only suspect of its group */

@@ -246,6 +246,7 @@ static void route_open(struct memory_store *self, struct parts *parts,
 			   delivery->state == POSTERN_STATE_POISONED) {
 		delivery->failures = 0;
 		delivery->crashes = 0;
+		delivery->breaks = 0;
 		delivery->error_group = 0;
 		postern__mem_make_pending(self, delivery, now, now, 0);
 	} else {
@@ -387,6 +388,7 @@ static struct memory_attempt *settle_one(struct memory_store *self,
 		postern__mem_make_ended(self, delivery, POSTERN_STATE_DISCARDED, ended);
 		break;
 	case POSTERN_SETTLE_PENDING:
+		delivery->breaks += settlement->broke;
 		postern__mem_make_pending(self, delivery, now,
 				now + settlement->delay_ms, 0);
 		break;

@@ -180,6 +180,7 @@ static bool chosen_export(const struct choice *choice,
 			.channel = delivery->message->channel,
 			.fence = delivery->fence,
 			.failures = delivery->failures,
+			.breaks = delivery->breaks,
 			.suspicion = delivery->solo    ? POSTERN_SUSPECT_SOLO
 						 : delivery->group ? POSTERN_SUSPECT_GROUP
 										   : POSTERN_NO_SUSPECT,

@@ -164,6 +164,7 @@ static void edit_one(struct memory_store *self, const struct postern_edit *edit,
 	}
 	if (delivery->state != POSTERN_STATE_PENDING) {
 		delivery->failures = 0;
+		delivery->breaks = 0;
 		delivery->crashes = 0;
 		delivery->error_group = 0;
 	}

@@ -359,6 +359,46 @@ static void returned(void) {
 	stand_close(&stand);
 }
 
+/* Runs that ended otherwise do not count; a reopened delivery begins again. */
+static void breaks_are_counted(void) {
+	static const struct {
+		enum postern_settle_to to;
+		bool broke;
+		uint32_t breaks; /* in the next claim */
+	} runs[] = {
+		{ POSTERN_SETTLE_PENDING, false, 0 },
+		{ POSTERN_SETTLE_PENDING, true, 1 },
+		{ POSTERN_SETTLE_RETURNED, false, 1 },
+		{ POSTERN_SETTLE_PENDING, true, 2 },
+		{ POSTERN_SETTLE_PENDING, false, 2 },
+		{ POSTERN_SETTLE_POISONED, true, 0 },
+	};
+	struct stand stand;
+	int64_t seq = open_leased(&stand);
+	for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+		CHECK_INT(stand_settle(&stand,
+						  (struct postern_settlement){
+								  .seq = seq,
+								  .handler = stand.handlers[0],
+								  .fence = i + 1,
+								  .to = runs[i].to,
+								  .broke = runs[i].broke,
+								  .outcome = "snooze",
+						  }),
+				POSTERN_OK);
+		if (runs[i].to == POSTERN_SETTLE_POISONED) {
+			CHECK_OK(stand_edit(&stand, POSTERN_CHANGE_RETRY, seq, "a", NULL),
+					&stand.error);
+		}
+		struct postern_claims claims =
+				stand_claim(&stand, stand.handlers[0], 1);
+		if (CHECK_INT(claims.count, 1)) {
+			CHECK_INT(claims.items[0].breaks, runs[i].breaks);
+		}
+	}
+	stand_close(&stand);
+}
+
 static void attempts_are_kept(void) {
 	static const struct {
 		enum postern_settle_to to;
@@ -585,6 +625,8 @@ const struct tap_case settle_cases[] = {
 			due_again },
 	{ "a delay can be ten years", longest_delay },
 	{ "a returned lease does not count as a start", returned },
+	{ "broken connections are counted until a delivery ends",
+			breaks_are_counted },
 	{ "attempts are stored with fence, times, outcome and error",
 			attempts_are_kept },
 	{ "the last fifty attempts are kept", attempts_are_capped },

@@ -388,10 +388,11 @@ def _(place):
     send(place, NAMES[:1])
     place.ok("process", "--ignore-failures")
     equal(place.state("m00", "row"), "pending")
-    SERVER.sql("UPDATE broken.open SET due_at = 0, fence = 20")
+    SERVER.sql("UPDATE broken.open SET due_at = 0, fence = 40, starts = 40")
     place.ok("process", "--ignore-failures")
     equal(place.state("m00", "row"), "pending")
-    SERVER.sql("UPDATE broken.open SET due_at = 0")
+    equal(SERVER.sql("UPDATE broken.open SET due_at = 0, breaks = 20"
+                     " WHERE breaks = 2 RETURNING failures"), ["0"])
     place.ok("process", "--ignore-failures")
     equal(place.state("m00", "row"), "poisoned")
     shown = place.ok("show", "m00").out

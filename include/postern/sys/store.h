@@ -209,6 +209,7 @@ struct postern_settlement {
 	const char *error;   /* may be NULL; valid UTF-8, truncated */
 	uint64_t group;      /* of the error, see core/error_group.h; 0: none */
 	bool again;          /* repeated: it was in a batch that failed */
+	bool broke; /* PENDING: the connection broke under it, which is counted */
 	/* out */
 	int code;
 };
@@ -257,6 +258,7 @@ struct postern_claimed {
 	int64_t channel;
 	uint64_t fence; /* after this claim */
 	uint32_t failures;
+	uint32_t breaks; /* settlements with `broke` since it was opened */
 	enum postern_suspicion suspicion;
 	/* NULL: the message is missing; the caller poisons the delivery. */
 	const struct postern_message *message;

@@ -32,6 +32,7 @@ enum {
 	HANDLER,
 	FENCE,
 	FAILURES,
+	BREAKS,
 	SUSPICION,
 	WANT,
 	CHANNEL,
@@ -65,6 +66,7 @@ static int read_row(const struct pg_query *query, int row,
 		.channel = postern__pg_get(query, row, CHANNEL),
 		.fence = (uint64_t)postern__pg_get(query, row, FENCE),
 		.failures = (uint32_t)postern__pg_get(query, row, FAILURES),
+		.breaks = (uint32_t)postern__pg_get(query, row, BREAKS),
 		.suspicion =
 				(enum postern_suspicion)postern__pg_get(query, row, SUSPICION),
 	};

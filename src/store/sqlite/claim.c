@@ -237,8 +237,8 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 	struct sqlite_query query;
 	*found_out = false;
 	postern__sqlite_query(&query, &self->writer,
-			"SELECT o.fence, o.failures, m.channel, " SQLITE_MESSAGE_COLUMNS
-			" FROM postern_open o"
+			"SELECT o.fence, o.failures, o.breaks, m.channel,"
+			" " SQLITE_MESSAGE_COLUMNS " FROM postern_open o"
 			" LEFT JOIN postern_message m ON m.seq = o.seq"
 			" LEFT JOIN postern_channel c ON c.id = m.channel"
 			" WHERE o.seq = ?1 AND o.handler = ?2 AND o.node IS NULL");
@@ -250,9 +250,10 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 			.seq = pick->seq,
 			.handler = pick->handler,
 			.want = pick->want,
-			.channel = postern__sqlite_int(&query, 2),
+			.channel = postern__sqlite_int(&query, 3),
 			.fence = (uint64_t)postern__sqlite_int(&query, 0) + 1,
 			.failures = (uint32_t)postern__sqlite_int(&query, 1),
+			.breaks = (uint32_t)postern__sqlite_int(&query, 2),
 			.suspicion = pick->suspicion,
 		};
 	}
@@ -260,7 +261,7 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 	if (*found_out && out->channel) {
 		struct postern_message *message =
 				postern_memory_alloc(memory, sizeof *message);
-		r = message ? postern__sqlite_message_read(&query, 3, memory, message,
+		r = message ? postern__sqlite_message_read(&query, 4, memory, message,
 							  error)
 					: postern__sqlite_no_memory(error);
 		out->message = message;

@@ -169,13 +169,15 @@ static int settle_pending(struct sqlite_store *self, uint64_t node,
 	postern__sqlite_query(&query, &self->writer,
 			"UPDATE postern_open SET node = NULL, since = ?7, due_at = ?5,"
 			" failures = ?6, crashes = 0, suspect = 0, solo = 0,"
-			" error_group = coalesce(?8, error_group)"
+			" error_group = coalesce(?8, error_group),"
+			" breaks = iif(?9, coalesce(breaks, 0) + 1, breaks)"
 			" WHERE seq = ?1 AND handler = ?2 AND fence = ?3 AND node = ?4");
 	bind_lease(&query, node, settlement);
 	postern__sqlite_bind_int(&query, 5, now + settlement->delay_ms);
 	postern__sqlite_bind_int(&query, 6, settlement->failures);
 	postern__sqlite_bind_int(&query, 7, now);
 	postern__sqlite_bind_group(&query, 8, settlement->group);
+	postern__sqlite_bind_int(&query, 9, settlement->broke);
 	int r = postern__sqlite_end_changes(&query, &changes, error);
 	if (r != POSTERN_OK || changes == 0) {
 		settlement->code = POSTERN_E_STALE;

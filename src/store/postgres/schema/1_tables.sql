@@ -215,6 +215,7 @@ CREATE TABLE @seen (
 -- for none; solo: leased as the only suspect, so that losing its node is a
 -- crash. order_hash: for channels that keep an order. error_group: of the last
 -- error (src/core/error_group.h), NULL if none was stored since it was opened.
+-- breaks: how often the connection broke under it, NULL for never.
 CREATE TABLE @open (
 	seq bigint NOT NULL,
 	fence bigint NOT NULL,
@@ -229,6 +230,7 @@ CREATE TABLE @open (
 	crashes integer NOT NULL,
 	solo boolean NOT NULL,
 	error_group bigint,
+	breaks integer,
 	PRIMARY KEY (seq, handler)
 ) WITH (
 	fillfactor = 80,

@@ -185,8 +185,8 @@ BEGIN
 		HAVING count(*) > 0;
 END $$;
 
--- Settles leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again, 2
--- returned as if never started. p_again: an earlier try may have taken effect;
+-- Settles leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again, 0
+-- pending after the connection broke, 2 returned as if never started. p_again: an earlier try may have taken effect;
 -- deliveries that are in the resulting state count as settled. Returns the
 -- positions of the settlements that took effect, NULL for all. Arrays except
 -- p_seq and the texts have one item if all values are the same.
@@ -266,15 +266,17 @@ BEGIN
 		RETURN NULL;
 	END IF;
 
-	IF p_to && ARRAY[1, 2]::smallint[] THEN
+	IF p_to && ARRAY[0, 1, 2]::smallint[] THEN
 		WITH back AS (
 			UPDATE @open o SET node = NULL, since = p_now,
-				due_at = p_now + CASE kind WHEN 1 THEN s.delay ELSE 0 END,
-				failures = CASE kind WHEN 1 THEN s.failures ELSE o.failures END,
+				due_at = p_now + CASE kind WHEN 2 THEN 0 ELSE s.delay END,
+				failures = CASE kind WHEN 2 THEN o.failures ELSE s.failures END,
 				starts = o.starts - CASE kind WHEN 2 THEN 1 ELSE 0 END,
 				crashes = 0, suspect = 0, solo = false,
-				error_group = coalesce(CASE kind WHEN 1 THEN p_group[s.n] END,
-					o.error_group)
+				error_group = coalesce(CASE kind WHEN 2 THEN NULL
+					ELSE p_group[s.n] END, o.error_group),
+				breaks = CASE kind WHEN 0 THEN coalesce(o.breaks, 0) + 1
+					ELSE o.breaks END
 			FROM (SELECT seq, coalesce(handler, p_handler[1]) AS handler,
 					coalesce(fence, p_fence[1]) AS fence,
 					coalesce(kind, p_to[1]) AS kind,
@@ -293,7 +295,7 @@ BEGIN
 	END IF;
 
 	v_all := coalesce(v_ended, '{}') || v_others;
-	IF p_to && ARRAY[1, 4, 5]::smallint[] THEN
+	IF p_to && ARRAY[0, 1, 4, 5]::smallint[] THEN
 		PERFORM @keep_attempts_1(array_agg(seq),
 			array_agg(coalesce(handler, p_handler[1])),
 			array_agg(coalesce(fence, p_fence[1])),
@@ -306,7 +308,7 @@ BEGIN
 		FROM unnest(p_seq, p_handler, p_fence, p_to, p_duration, p_lag,
 			p_outcome, p_error) WITH ORDINALITY AS u (seq, handler, fence, kind,
 			duration, lag, outcome, error, n)
-		WHERE coalesce(kind, p_to[1]) IN (1, 4, 5) AND n = ANY (v_all)
+		WHERE coalesce(kind, p_to[1]) IN (0, 1, 4, 5) AND n = ANY (v_all)
 		HAVING count(*) > 0;
 	END IF;
 
@@ -970,7 +972,7 @@ CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 	w_max integer[], w_in_process boolean[], m_handler integer[],
 	m_from bigint[], p_max integer, p_bytes bigint)
 	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
-		suspicion smallint, want integer, channel integer, id text, source text, type text,
+		breaks integer, suspicion smallint, want integer, channel integer, id text, source text, type text,
 		subject text, "time" text, content_type text, correlation_id text,
 		traceparent text, transport text, headers bytea, body bytea,
 		received_at bigint, held boolean, now bigint, next_due bigint,
@@ -1005,7 +1007,7 @@ BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
 	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
-			NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL,
+			NULL::integer, NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL,
 			NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea,
 			NULL::bytea, NULL::bigint, false, v_now, -1::bigint, 0::bigint,
 			NULL::bigint, NULL::integer[], NULL::bigint[];
@@ -1124,9 +1126,10 @@ BEGIN
 				suspect = CASE WHEN u.n <= v_suspects THEN o.suspect ELSE 0 END
 			FROM unnest(v_places) WITH ORDINALITY AS u (place, n)
 			WHERE o.ctid = u.place AND o.node IS NULL
-			RETURNING u.n, o.seq, o.handler, o.fence, o.failures, o.due_at
+			RETURNING u.n, o.seq, o.handler, o.fence, o.failures, o.due_at,
+				o.breaks
 		)
-		SELECT l.seq, l.handler, l.fence, l.failures,
+		SELECT l.seq, l.handler, l.fence, l.failures, coalesce(l.breaks, 0),
 			CASE WHEN l.n <= v_suspects THEN v_suspicion ELSE 0::smallint END,
 			v_wants[array_position(v_ids, l.handler)],
 			m.channel, m.id, coalesce(m.source, c.first_name, c.name), m.type, m.subject,
@@ -1169,7 +1172,7 @@ BEGIN
 	UPDATE @node_sleep n SET sleeps = v_next <> 0
 		WHERE n.node = p_node AND n.sleeps <> (v_next <> 0);
 	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
-		NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL, NULL,
+		NULL::integer, NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL, NULL,
 		NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
 		NULL::bigint, true, v_now, v_next, v_waiting,
 		pg_current_xact_id_if_assigned()::text::bigint, v_ids, v_reached;

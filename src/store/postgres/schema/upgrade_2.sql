@@ -41,7 +41,7 @@ CREATE TABLE @node_run (
 );
 
 -- Groups of errors.
-ALTER TABLE @open ADD COLUMN error_group bigint;
+ALTER TABLE @open ADD COLUMN error_group bigint, ADD COLUMN breaks integer;
 ALTER TABLE @ledger ADD COLUMN error_group bigint;
 CREATE INDEX open_group ON @open (error_group, seq, handler)
 	WHERE error_group IS NOT NULL;
