@@ -29,6 +29,7 @@ channels:
         sql: insert into public.effect (id) values (:id)
       second_try:
         exec: [/bin/sh, -c, 'test "$POSTERN_ATTEMPT" -gt 1']
+        break_after: none
 """
 
 SHIFT_CLOCK = os.environ["SHIFT_CLOCK_LIBRARY"]

@@ -124,6 +124,7 @@ static int unit_call_handler(struct sqlite_store *self,
 	postern_outcome_set(&unit->outcome, POSTERN_DONE, 0, NULL);
 	int64_t started = clock->monotonic_ms(clock->context);
 
+	postern__point("sqlite-unit.before");
 	postern__sqlite_sandbox_enter(self);
 	unit->run(unit->context, self->writer.db, self->epoch, &unit->outcome);
 	/* Before any other call on the connection replaces the code. */
@@ -135,6 +136,7 @@ static int unit_call_handler(struct sqlite_store *self,
 		r = postern__sqlite_fail(&self->writer, code, error);
 	}
 	postern__sqlite_sandbox_leave(self);
+	postern__point("sqlite-unit.after");
 
 	unit->duration_ms = clock->monotonic_ms(clock->context) - started;
 	if (self->unit.interrupted) {
@@ -184,9 +186,7 @@ static int unit_run_marked(struct sqlite_store *self, struct postern_unit *unit,
 	if (r != POSTERN_OK || !taken) {
 		return r;
 	}
-	postern__point("sqlite-unit.before");
 	r = unit_call_handler(self, unit, error);
-	postern__point("sqlite-unit.after");
 	return r == POSTERN_OK && !self->unit.rolled_back &&
 						   postern__unit_completes(unit)
 				   ? postern__sqlite_mark_confirm(self, unit, error)
@@ -206,11 +206,9 @@ static int unit_run_and_complete(struct sqlite_store *self, uint64_t node,
 		unit->code = POSTERN_E_STALE;
 		return POSTERN_OK;
 	}
-	postern__point("sqlite-unit.before");
 	if (r == POSTERN_OK) {
 		r = unit_call_handler(self, unit, error);
 	}
-	postern__point("sqlite-unit.after");
 	if (r != POSTERN_OK || self->unit.rolled_back ||
 			!postern__unit_completes(unit)) {
 		return r;
