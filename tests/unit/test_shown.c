@@ -362,6 +362,8 @@ static void a_derived_state_has_pages(void) {
 		CHECK_INT(postern_listing_count(listing), 0);
 		CHECK(!postern_listing_cursor(listing));
 		postern_listing_destroy(listing);
+		finish(&bench, 0, POSTERN_DONE);
+		finish(&bench, 1, POSTERN_DONE);
 	}
 	postern_box_destroy(bench.box);
 }
