@@ -579,8 +579,8 @@ void postern__write_receipt(struct postern__response *response,
 		break;
 	case POSTERN_E_CONFLICT:
 		postern__response_open_problem(response, 409, error->code,
-				"a message with this source and id and another body was "
-				"accepted before; the first body is kept");
+				"a message with this identity and another body was accepted "
+				"before; the first body is kept");
 		postern__write_identity(body, store, id, source, receipt->seq);
 		postern__json_close(body, '}');
 		break;

@@ -260,11 +260,12 @@ static void halt_route(struct postern__call *call,
 	if (!postern__call_change_body(call, timed, &words)) {
 		return;
 	}
+	bool of_handler = strcmp(halting->object, "handler") == 0;
 	const struct postern_change change = {
 		.size = sizeof change,
 		.kind = halting->kind,
-		.handler = call->parts[0],
-		.channel = call->parts[0],
+		.handler = of_handler ? call->parts[0] : NULL,
+		.channel = of_handler ? NULL : call->parts[0],
 		.for_ms = words.for_ms,
 		.reason = words.reason,
 		.by = words.by,

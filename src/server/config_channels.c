@@ -185,9 +185,11 @@ static void read_former_names(struct postern__config *config,
 	}
 }
 
-/* How many channels have this name, or had it. */
+/* How often channels have this name, or had it. *other_out is one of them, if
+   possible not `self`. */
 static size_t count_named(const struct postern__config *config,
-		const char *name, const struct postern__config_channel **first_out) {
+		const char *name, const struct postern__config_channel *self,
+		const struct postern__config_channel **other_out) {
 	size_t count = 0;
 	for (size_t i = 0; i < config->channel_count; i++) {
 		const struct postern__config_channel *channel = &config->channels[i];
@@ -195,8 +197,8 @@ static size_t count_named(const struct postern__config *config,
 		for (size_t n = 0; n < channel->former_name_count; n++) {
 			uses += strcmp(channel->former_names[n], name) == 0;
 		}
-		if (uses > 0 && count == 0) {
-			*first_out = channel;
+		if (uses > 0 && (count == 0 || channel != self)) {
+			*other_out = channel;
 		}
 		count += uses;
 	}
@@ -210,13 +212,14 @@ static void check_former_names(struct postern__config *config) {
 		const struct postern__yaml_place place = { config->name, channel->line,
 			channel->column };
 		for (size_t n = 0; n < channel->former_name_count; n++) {
-			const struct postern__config_channel *first = NULL;
-			if (count_named(config, channel->former_names[n], &first) > 1) {
+			const struct postern__config_channel *other = NULL;
+			if (count_named(config, channel->former_names[n], channel, &other) >
+					1) {
 				postern__mistakes_add(&config->mistakes, &place,
 						"the former name '%.60s' of the channel '%.60s' is "
 						"also a name of the channel '%.60s', line %u",
-						channel->former_names[n], channel->name, first->name,
-						first->line);
+						channel->former_names[n], channel->name, other->name,
+						other->line);
 			}
 		}
 	}

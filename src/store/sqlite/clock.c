@@ -26,6 +26,10 @@ int64_t postern__sqlite_now(struct sqlite_store *self) {
 	return now;
 }
 
+int64_t postern__sqlite_now_read(const struct sqlite_store *self) {
+	return self->clock->wall_ms(self->clock->context);
+}
+
 int postern__sqlite_clock_repair(struct sqlite_store *self, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;

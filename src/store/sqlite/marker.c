@@ -82,8 +82,8 @@ static int read_state(struct sqlite_store *self,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	const struct postern__mark_access access = access_by(&self->reader,
-			self->clock->wall_ms(self->clock->context));
+	const struct postern__mark_access access =
+			access_by(&self->reader, postern__sqlite_now_read(self));
 	r = postern__mark_change(&access, keys, request, error);
 	postern__sqlite_read_end(self);
 	return r;

@@ -108,7 +108,7 @@ static int read_locks(struct sqlite_store *self, struct postern_memory *memory,
 int postern__sqlite_node_stats(struct sqlite_store *self,
 		struct postern_memory *memory, struct postern_stats *out,
 		struct postern_error *error) {
-	out->now_ms = self->clock->wall_ms(self->clock->context);
+	out->now_ms = postern__sqlite_now_read(self);
 	if (!postern__sqlite_file_owned(&self->file)) {
 		/* These are rows of a process that was killed; the next owner removes
 		   them. */

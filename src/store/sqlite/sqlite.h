@@ -303,6 +303,8 @@ void postern__sqlite_read_end(struct sqlite_store *self);
 
 /* Inside the gate, like the others: records the latest time seen. */
 int64_t postern__sqlite_now(struct sqlite_store *self);
+/* Outside the gate, for reading: records nothing. */
+int64_t postern__sqlite_now_read(const struct sqlite_store *self);
 /* Makes due at once each delivery that became pending later than now. */
 int postern__sqlite_clock_repair(struct sqlite_store *self, int64_t now,
 		struct postern_error *error);

@@ -99,7 +99,7 @@ static int read_waiting(struct sqlite_store *self, int64_t owner,
 			" ON o.handler = h.id AND o.due_at > ?2 WHERE h.owner = ?1"
 			" AND o.node IS NULL AND o.suspect = 0");
 	postern__sqlite_bind_int(&query, 1, owner);
-	postern__sqlite_bind_int(&query, 2, postern__sqlite_now(self));
+	postern__sqlite_bind_int(&query, 2, postern__sqlite_now_read(self));
 	if (postern__sqlite_row(&query)) {
 		stats->waiting = (uint64_t)postern__sqlite_int(&query, 0);
 	}
@@ -170,7 +170,7 @@ static int read_handlers(struct sqlite_store *self,
 		ok = postern__sqlite_text(query.statement, 1, memory, &handler->key);
 		struct postern_halt pause;
 		postern__sqlite_halt(&query, 8, &pause);
-		ok = ok && postern__pause_stats(&pause, postern__sqlite_now(self),
+		ok = ok && postern__pause_stats(&pause, postern__sqlite_now_read(self),
 						   memory, handler);
 		handler->pending = (uint64_t)postern__sqlite_int(&query, 2);
 		handler->retrying = (uint64_t)postern__sqlite_int(&query, 3);
