@@ -100,9 +100,9 @@ static bool has_condition(const struct postern_filter *filter) {
 
 static int change_many(struct postern_box *box, struct postern_edit *edit,
 		struct postern_error *error) {
+	const struct postern_filter *given = edit->filter;
 	struct postern_filter full;
-	int r = postern__filter_check(edit->filter, POSTERN_LIST_LIMIT_MAX, &full,
-			error);
+	int r = postern__filter_check(given, POSTERN_LIST_LIMIT_MAX, &full, error);
 	if (r) {
 		return r;
 	}
@@ -120,6 +120,7 @@ static int change_many(struct postern_box *box, struct postern_edit *edit,
 	}
 	edit->filter = &full;
 	r = postern__edit(box, edit, error);
+	edit->filter = given;
 	return !r && edit->total == 0
 				   ? postern__filter_check_names(box, &full, error)
 				   : r;

@@ -158,6 +158,7 @@ static int list_derived(struct postern_box *box, struct postern__view *view,
 		query->after_seq = listing->page.last_seq;
 		query->after_handler = listing->page.last_handler;
 	}
+	query->filter = wanted;
 	listing->page.rows = rows;
 	listing->page.count = count;
 	return r;

@@ -172,7 +172,8 @@ static int check_role(struct postern__redis_connection *self,
 	if (r && *action_out == REDIS_DENIED) {
 		return POSTERN_OK; /* the user may not ask */
 	}
-	if (!r && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+	if (!r && reply && reply->type == REDIS_REPLY_ARRAY &&
+			reply->elements > 0 &&
 			reply->element[0]->type == REDIS_REPLY_STRING &&
 			strcmp(reply->element[0]->str, "slave") == 0) {
 		r = postern__redis_fail_reply(&read_only, address->place, action_out,

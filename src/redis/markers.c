@@ -144,7 +144,7 @@ static int send_all(struct batch *batch,
 	for (size_t i = 0; i < batch->count; i++) {
 		len += batch->calls[i]->command_len;
 	}
-	char *bytes = malloc(len);
+	char *bytes = malloc(len + 1);
 	if (!bytes) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}

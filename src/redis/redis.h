@@ -55,17 +55,17 @@ struct postern__redis_socket {
 };
 
 /* tls  NULL: without TLS. */
-int postern__redis_socket_open(struct postern__redis_socket *socket,
+int postern__redis_socket_open(struct postern__redis_socket *self,
 		const struct postern__redis_address *address, SSL_CTX *tls,
 		const struct postern__redis_deadline *deadline,
 		struct postern_error *error);
-void postern__redis_socket_close(struct postern__redis_socket *socket);
-int postern__redis_socket_send(struct postern__redis_socket *socket,
+void postern__redis_socket_close(struct postern__redis_socket *self);
+int postern__redis_socket_send(struct postern__redis_socket *self,
 		const char *bytes, size_t len,
 		const struct postern__redis_deadline *deadline,
 		struct postern_error *error);
 /* At least one byte. */
-int postern__redis_socket_receive(struct postern__redis_socket *socket,
+int postern__redis_socket_receive(struct postern__redis_socket *self,
 		char *bytes, size_t size, size_t *len_out,
 		const struct postern__redis_deadline *deadline,
 		struct postern_error *error);
@@ -77,16 +77,16 @@ int postern__redis_socket_wait(int fd, short events,
 /* tls.c */
 int postern__redis_tls_create(const struct postern__redis_address *address,
 		SSL_CTX **out, struct postern_error *error);
-int postern__redis_tls_open(struct postern__redis_socket *socket,
+int postern__redis_tls_open(struct postern__redis_socket *self,
 		const struct postern__redis_address *address, SSL_CTX *tls,
 		const struct postern__redis_deadline *deadline,
 		struct postern_error *error);
-int postern__redis_tls_send(struct postern__redis_socket *socket,
+int postern__redis_tls_send(struct postern__redis_socket *self,
 		const char *bytes, size_t len,
 		const struct postern__redis_deadline *deadline,
 		struct postern_error *error);
-int postern__redis_tls_receive(struct postern__redis_socket *socket,
-		char *bytes, size_t size, size_t *len_out,
+int postern__redis_tls_receive(struct postern__redis_socket *self, char *bytes,
+		size_t size, size_t *len_out,
 		const struct postern__redis_deadline *deadline,
 		struct postern_error *error);
 
@@ -113,19 +113,17 @@ struct postern__redis_connection {
 };
 
 /* Connects, authenticates, selects the database and asks for the role. */
-int postern__redis_connection_open(struct postern__redis_connection *connection,
+int postern__redis_connection_open(struct postern__redis_connection *self,
 		const struct postern__redis_address *address, SSL_CTX *tls,
 		const struct postern__redis_deadline *deadline,
 		enum postern__redis_action *action_out, struct postern_error *error);
-void postern__redis_connection_close(
-		struct postern__redis_connection *connection);
-int postern__redis_connection_send(struct postern__redis_connection *connection,
+void postern__redis_connection_close(struct postern__redis_connection *self);
+int postern__redis_connection_send(struct postern__redis_connection *self,
 		const char *bytes, size_t len,
 		const struct postern__redis_deadline *deadline,
 		struct postern_error *error);
 /* *out is yours: freeReplyObject(). */
-int postern__redis_connection_receive(struct postern__redis_connection
-											  *connection,
+int postern__redis_connection_receive(struct postern__redis_connection *self,
 		const struct postern__redis_deadline *deadline, redisReply **out,
 		struct postern_error *error);
 

@@ -15,6 +15,7 @@
  * where the response has a status of its own.
  */
 
+#include <assert.h>
 #include <postern/box.h>
 #include <postern/error.h>
 #include <postern/message.h>
@@ -261,6 +262,7 @@ struct draft {
 
 static void add_header(struct draft *draft, const char *name,
 		const char *value) {
+	assert(draft);
 	draft->headers[draft->message.header_count++] =
 			(struct postern_header){ name, value };
 }

@@ -473,6 +473,7 @@ void postern__mem_make_parked(struct memory_store *self,
 		struct memory_delivery *delivery);
 
 /* Copies the texts; NULL: out of memory. */
+void postern__mem_attempt_destroy(struct memory_attempt *attempt);
 struct memory_attempt *postern__mem_attempt_create(const char *outcome,
 		const char *text);
 /* Takes the attempt; frees the oldest above POSTERN_ATTEMPTS_KEPT. */

@@ -136,8 +136,9 @@ static void parts_finish(struct parts *parts) {
 						struct memory_delivery, of_message));
 	}
 	while (parts->attempts.next && !postern__list_empty(&parts->attempts)) {
-		free(container_of(postern__list_pop_front(&parts->attempts),
-				struct memory_attempt, link));
+		postern__mem_attempt_destroy(
+				container_of(postern__list_pop_front(&parts->attempts),
+						struct memory_attempt, link));
 	}
 }
 

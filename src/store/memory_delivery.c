@@ -259,6 +259,10 @@ void postern__mem_make_parked(struct memory_store *self,
 	postern__list_push_back(&self->parked, &delivery->set);
 }
 
+void postern__mem_attempt_destroy(struct memory_attempt *attempt) {
+	free(attempt);
+}
+
 struct memory_attempt *postern__mem_attempt_create(const char *outcome,
 		const char *text) {
 	size_t outcome_len = strlen(outcome) + 1;

@@ -28,7 +28,7 @@ static void count_run(void *context, const struct postern_message *message,
 
 /* A box with one channel and one handler; former may be NULL. */
 static struct postern_box *open_box(const char *url, const char *name,
-		const char *former, int64_t keep_ms, int *runs) {
+		const char *former, int64_t keep_ms, void *runs) {
 	struct postern_error error;
 	struct postern_box *box = NULL;
 	const struct postern_box_options options = {
@@ -126,7 +126,7 @@ static void two_identities(void) {
 }
 
 static struct postern_generation *next_generation(struct postern_box *box,
-		const char *name, const char *former, int *runs) {
+		const char *name, const char *former, void *runs) {
 	struct postern_error error;
 	struct postern_generation *next = NULL;
 	const struct postern_channel_options channel = {

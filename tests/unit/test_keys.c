@@ -25,7 +25,7 @@ static void count_run(void *context, const struct postern_message *message,
 	(*count)++;
 }
 
-static int add_handler(struct scene *scene, const char *key, int *count,
+static int add_handler(struct scene *scene, const char *key, void *count,
 		const struct postern_key_rule *rules, size_t rule_count) {
 	const struct postern_handler_options options = {
 		.size = sizeof options,

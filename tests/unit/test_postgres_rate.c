@@ -103,7 +103,7 @@ static void count_run(void *context, const struct postern_message *message,
 	*(int *)context += 1;
 }
 
-static struct postern_box *open_box(int *runs) {
+static struct postern_box *open_box(void *runs) {
 	const char *url = getenv("POSTERN_TEST_POSTGRES");
 	const struct postern_box_options options = {
 		.size = sizeof options,

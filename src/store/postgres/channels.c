@@ -156,7 +156,7 @@ static int read_rules(struct pg_connection *connection, void *context,
 	if (r == POSTERN_OK && !rules->items) {
 		r = postern__pg_no_memory(error);
 	}
-	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+	for (size_t i = 0; r == POSTERN_OK && rules->items && i < count; i++) {
 		rules->items[i] = (struct postern_retention){
 			.channel = postern__pg_get(&query, (int)i, 0),
 			.payload_ms = postern__pg_get(&query, (int)i, 1),

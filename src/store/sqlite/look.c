@@ -281,7 +281,8 @@ int postern__sqlite_find(struct postern_store *store, const char *id,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	struct found found = { .seqs = seqs, .max = max };
+	struct found found = { .max = max };
+	found.seqs = seqs;
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->reader,
 			"SELECT DISTINCT m.seq FROM postern_seen s"
