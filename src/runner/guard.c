@@ -52,6 +52,7 @@ struct call {
 	void *context;
 	struct postern_outcome outcome;
 	bool called;
+	struct postern__guard_watched watched;
 	int64_t until_ms; /* monotonic: the end of waiting for a copy */
 };
 
@@ -178,7 +179,13 @@ static int look(struct call *call, struct postern_mark_request *request,
 static void run_unit(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	struct call *call = context;
+	struct postern_guard *guard = call->guard;
 	(void)epoch;
+	/* Only now: what it waited for, the writer or a row, is not its time. */
+	if (guard->timeout_ms > 0) {
+		postern__guard_watch_set(&guard->timeouts, &call->watched,
+				guard->timeout_ms);
+	}
 	call_function(call, transaction);
 	*outcome = call->outcome;
 }
@@ -214,17 +221,18 @@ static int transact_once(struct call *call, struct postern_error *error) {
 		.context = call,
 		.run = run_unit,
 	};
-	struct postern__guard_watched watched = { .unit = call };
 	int r = POSTERN_OK;
+	call->watched = (struct postern__guard_watched){ .unit = call };
 	if (guard->timeout_ms > 0) {
-		r = postern__guard_watch_add(guard, &watched, guard->timeout_ms, error);
+		r = postern__guard_watch_add(&guard->timeouts, &call->watched,
+				POSTERN__GUARD_NEVER, error);
 	}
 	if (r) {
 		return r;
 	}
 	r = guard->store->ops->transact(guard->store, 0, NULL, &unit, 1, error);
 	if (guard->timeout_ms > 0) {
-		postern__guard_watch_remove(guard, &watched);
+		postern__guard_watch_remove(&guard->timeouts, &call->watched);
 	}
 	return r ? r : judge_unit(call, &unit, error);
 }
@@ -313,18 +321,19 @@ static int run_leased(struct call *call, struct postern_error *error) {
 	if (r) {
 		return r;
 	}
-	struct postern__guard_watched watched = {
+	call->watched = (struct postern__guard_watched){
 		.mark = &call->names.mark,
 		.fence = call->public.fence,
 	};
-	r = postern__guard_watch_add(guard, &watched, guard->lease_ms / 3, error);
+	r = postern__guard_watch_add(&guard->leases, &call->watched,
+			guard->lease_ms / 3, error);
 	if (r) {
 		postern_outcome_set(&call->outcome, POSTERN_RETRY, 0, "out of memory");
 		(void)end_lease(call, NULL);
 		return r;
 	}
 	call_function(call, NULL);
-	postern__guard_watch_remove(guard, &watched);
+	postern__guard_watch_remove(&guard->leases, &call->watched);
 	return end_lease(call, error);
 }
 
@@ -442,10 +451,10 @@ static int create_guard(const struct base *base,
 	guard->owns_store = base->owned;
 	guard->markers = base->markers;
 	guard->kind = base->kind;
-	/* These cannot fail on Linux. */
+	/* This cannot fail on Linux. */
 	(void)pthread_mutex_init(&guard->mutex, NULL);
-	(void)postern__wait_init(&guard->wake);
-	postern__list_init(&guard->watched);
+	postern__guard_watch_init(guard, &guard->leases);
+	postern__guard_watch_init(guard, &guard->timeouts);
 	for (size_t i = 0; i < POSTERN__GUARD_BUCKET_COUNT; i++) {
 		postern__list_init(&guard->buckets[i]);
 	}
@@ -528,7 +537,6 @@ void postern_guard_destroy(struct postern_guard *guard) {
 	};
 	destroy_base(&base);
 	(void)pthread_mutex_destroy(&guard->mutex);
-	(void)pthread_cond_destroy(&guard->wake);
 	free(guard);
 }
 

@@ -18,6 +18,16 @@
 
 #define POSTERN__GUARD_BUCKET_COUNT 256
 
+/* A thread that serves running functions when they are due. */
+struct postern__guard_watch {
+	struct postern_guard *guard;
+	pthread_cond_t wake;
+	struct postern__list watched; /* struct postern__guard_watched */
+	int64_t wakes_ms;             /* when the thread looks again by itself */
+	pthread_t thread;
+	bool started;
+};
+
 struct postern_guard {
 	struct postern_store *store; /* NULL: it keeps markers only */
 	struct postern_markers *markers;
@@ -31,11 +41,11 @@ struct postern_guard {
 	uint8_t secret[POSTERN__SIPHASH_KEY_LEN]; /* of the table */
 
 	pthread_mutex_t mutex; /* protects all below */
-	pthread_cond_t wake;   /* of the watch */
 	struct postern__list buckets[POSTERN__GUARD_BUCKET_COUNT];
-	struct postern__list watched; /* struct postern__guard_watched */
-	pthread_t thread;
-	bool started;
+	/* Two, since a renewal may wait for the writer that a transaction has which
+	   is to be interrupted. */
+	struct postern__guard_watch leases;
+	struct postern__guard_watch timeouts;
 	bool stopping;
 };
 
@@ -47,18 +57,26 @@ struct postern__guard_watched {
 	const void *unit; /* interrupt its transaction; NULL: do not */
 	int64_t due_ms;   /* monotonic */
 	bool busy;        /* the watch is using it without the mutex */
-	bool lost;        /* the lease could not be renewed: another has it */
-	bool interrupted;
 };
 
+/* Never due. */
+#define POSTERN__GUARD_NEVER (INT64_MAX / 2)
+
 /* guard_watch.c */
+void postern__guard_watch_init(struct postern_guard *guard,
+		struct postern__guard_watch *watch);
+/* Ends both threads. */
 void postern__guard_watch_stop(struct postern_guard *guard);
-/* POSTERN_E_NOMEM: the thread cannot be started. */
-int postern__guard_watch_add(struct postern_guard *guard,
+/* Due after_ms from now, or POSTERN__GUARD_NEVER. POSTERN_E_NOMEM: the thread
+   cannot be started. */
+int postern__guard_watch_add(struct postern__guard_watch *watch,
 		struct postern__guard_watched *watched, int64_t after_ms,
 		struct postern_error *error);
+/* Another time for what was added. */
+void postern__guard_watch_set(struct postern__guard_watch *watch,
+		struct postern__guard_watched *watched, int64_t after_ms);
 /* Returns when the watch does not use it any more. */
-void postern__guard_watch_remove(struct postern_guard *guard,
+void postern__guard_watch_remove(struct postern__guard_watch *watch,
 		struct postern__guard_watched *watched);
 
 /* mark.c */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The thread of a guard: it renews the leases of running functions, and
+ * The threads of a guard: one renews the leases of running functions, the other
  * interrupts transactions that take too long.
  */
 
@@ -13,10 +13,10 @@
 /* After a renewal that failed. */
 #define AGAIN_MS ((int64_t)500)
 
-static struct postern__guard_watched *find_due(struct postern_guard *guard,
-		int64_t now, int64_t *left_out) {
+static struct postern__guard_watched *
+find_due(struct postern__guard_watch *watch, int64_t now, int64_t *left_out) {
 	*left_out = -1;
-	postern__list_each(link, &guard->watched) {
+	postern__list_each(link, &watch->watched) {
 		struct postern__guard_watched *watched =
 				container_of(link, struct postern__guard_watched, link);
 		int64_t left = watched->due_ms - now;
@@ -42,11 +42,20 @@ static int64_t renew(struct postern_guard *guard,
 	return r ? AGAIN_MS : guard->lease_ms / 3;
 }
 
+/* With the mutex. */
+static void set_due(struct postern__guard_watch *watch,
+		struct postern__guard_watched *watched, int64_t after_ms) {
+	watched->due_ms = after_ms < POSTERN__GUARD_NEVER
+							  ? postern__guard_now_ms(watch->guard) + after_ms
+							  : POSTERN__GUARD_NEVER;
+}
+
 /* With the mutex, which is released meanwhile. */
-static void serve(struct postern_guard *guard,
+static void serve(struct postern__guard_watch *watch,
 		struct postern__guard_watched *watched) {
+	struct postern_guard *guard = watch->guard;
 	bool lost = false;
-	int64_t after_ms = INT64_MAX / 2;
+	int64_t after_ms = POSTERN__GUARD_NEVER;
 	watched->busy = true;
 	(void)pthread_mutex_unlock(&guard->mutex);
 	if (watched->mark) {
@@ -56,71 +65,103 @@ static void serve(struct postern_guard *guard,
 	}
 	(void)pthread_mutex_lock(&guard->mutex);
 	watched->busy = false;
-	watched->lost = watched->lost || lost;
-	watched->interrupted = watched->interrupted || watched->unit;
-	watched->due_ms = watched->lost ? INT64_MAX / 2
-									: postern__guard_now_ms(guard) + after_ms;
-	(void)pthread_cond_broadcast(&guard->wake);
+	set_due(watch, watched, lost ? POSTERN__GUARD_NEVER : after_ms);
+	(void)pthread_cond_broadcast(&watch->wake);
 }
 
 static void *watch_loop(void *context) {
-	struct postern_guard *guard = context;
+	struct postern__guard_watch *watch = context;
+	struct postern_guard *guard = watch->guard;
 	(void)pthread_mutex_lock(&guard->mutex);
 	while (!guard->stopping) {
 		int64_t left_ms;
-		struct postern__guard_watched *due =
-				find_due(guard, postern__guard_now_ms(guard), &left_ms);
+		int64_t now = postern__guard_now_ms(guard);
+		struct postern__guard_watched *due = find_due(watch, now, &left_ms);
 		if (due) {
-			serve(guard, due);
+			serve(watch, due);
 		} else {
-			postern__wait(&guard->wake, &guard->mutex, left_ms);
+			watch->wakes_ms =
+					left_ms < 0 ? POSTERN__GUARD_NEVER : now + left_ms;
+			postern__wait(&watch->wake, &guard->mutex, left_ms);
+			watch->wakes_ms = 0;
 		}
 	}
 	(void)pthread_mutex_unlock(&guard->mutex);
 	return NULL;
 }
 
+void postern__guard_watch_init(struct postern_guard *guard,
+		struct postern__guard_watch *watch) {
+	watch->guard = guard;
+	/* This cannot fail on Linux. */
+	(void)postern__wait_init(&watch->wake);
+	postern__list_init(&watch->watched);
+}
+
+static void stop(struct postern__guard_watch *watch) {
+	struct postern_guard *guard = watch->guard;
+	if (watch->started) {
+		(void)pthread_mutex_lock(&guard->mutex);
+		guard->stopping = true;
+		(void)pthread_cond_broadcast(&watch->wake);
+		(void)pthread_mutex_unlock(&guard->mutex);
+		(void)pthread_join(watch->thread, NULL);
+	}
+	(void)pthread_cond_destroy(&watch->wake);
+}
+
+void postern__guard_watch_stop(struct postern_guard *guard) {
+	stop(&guard->leases);
+	stop(&guard->timeouts);
+}
+
 /* With the mutex. The thread starts with the first function: a guard that is
    used for markers only needs none. */
-static int start_thread(struct postern_guard *guard,
+static int start_thread(struct postern__guard_watch *watch,
 		struct postern_error *error) {
-	guard->started = guard->started || pthread_create(&guard->thread, NULL,
-											   watch_loop, guard) == 0;
-	return guard->started ? POSTERN_OK
+	watch->started = watch->started || pthread_create(&watch->thread, NULL,
+											   watch_loop, watch) == 0;
+	return watch->started ? POSTERN_OK
 						  : postern__fail(error, POSTERN_E_NOMEM,
 									"cannot start a thread");
 }
 
-void postern__guard_watch_stop(struct postern_guard *guard) {
-	if (!guard->started) {
-		return;
+/* With the mutex: the thread wakes if it would wake too late. */
+static void wake_for(struct postern__guard_watch *watch,
+		const struct postern__guard_watched *watched) {
+	if (watched->due_ms < watch->wakes_ms) {
+		(void)pthread_cond_broadcast(&watch->wake);
 	}
-	(void)pthread_mutex_lock(&guard->mutex);
-	guard->stopping = true;
-	(void)pthread_cond_broadcast(&guard->wake);
-	(void)pthread_mutex_unlock(&guard->mutex);
-	(void)pthread_join(guard->thread, NULL);
 }
 
-int postern__guard_watch_add(struct postern_guard *guard,
+int postern__guard_watch_add(struct postern__guard_watch *watch,
 		struct postern__guard_watched *watched, int64_t after_ms,
 		struct postern_error *error) {
-	(void)pthread_mutex_lock(&guard->mutex);
-	int r = start_thread(guard, error);
+	(void)pthread_mutex_lock(&watch->guard->mutex);
+	int r = start_thread(watch, error);
 	if (!r) {
-		watched->due_ms = postern__guard_now_ms(guard) + after_ms;
-		postern__list_push_back(&guard->watched, &watched->link);
-		(void)pthread_cond_broadcast(&guard->wake);
+		set_due(watch, watched, after_ms);
+		postern__list_push_back(&watch->watched, &watched->link);
+		wake_for(watch, watched);
 	}
-	(void)pthread_mutex_unlock(&guard->mutex);
+	(void)pthread_mutex_unlock(&watch->guard->mutex);
 	return r;
 }
 
-void postern__guard_watch_remove(struct postern_guard *guard,
+void postern__guard_watch_set(struct postern__guard_watch *watch,
+		struct postern__guard_watched *watched, int64_t after_ms) {
+	(void)pthread_mutex_lock(&watch->guard->mutex);
+	set_due(watch, watched, after_ms);
+	wake_for(watch, watched);
+	(void)pthread_mutex_unlock(&watch->guard->mutex);
+}
+
+void postern__guard_watch_remove(struct postern__guard_watch *watch,
 		struct postern__guard_watched *watched) {
+	struct postern_guard *guard = watch->guard;
 	(void)pthread_mutex_lock(&guard->mutex);
 	while (watched->busy) {
-		postern__wait(&guard->wake, &guard->mutex, -1);
+		postern__wait(&watch->wake, &guard->mutex, -1);
 	}
 	postern__list_remove(&watched->link);
 	(void)pthread_mutex_unlock(&guard->mutex);

@@ -3,6 +3,7 @@
 /* The guard: a function runs once for a handler and a key. */
 
 #include <postern/postern.h>
+#include <postern/sys/clock.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -215,6 +216,97 @@ static void start_caller(struct caller *caller) {
 	while (!caller->work->entered) {
 		sleep_ms(1);
 	}
+}
+
+/* The timeout of a call begins with its function: while it waits for the writer
+   it neither runs out nor interrupts the function that has the writer. */
+static void timeout_of_another(void) {
+	struct scene scene;
+	const struct postern_guard_options options = {
+		.size = sizeof options,
+		.timeout_ms = 1000,
+	};
+	static const char *const keys[] = { "a", "b", "c" };
+	struct work work = { .outcome = POSTERN_DONE, .sleep_ms = 600 };
+	struct caller callers[3];
+	if (!scene_open(&scene, "sqlite", &options)) {
+		return;
+	}
+	for (size_t i = 0; i < 3; i++) {
+		callers[i] = (struct caller){ .scene = &scene,
+			.work = &work,
+			.key = keys[i],
+			.transactional = true };
+		(void)pthread_create(&callers[i].thread, NULL, call_once, &callers[i]);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		(void)pthread_join(callers[i].thread, NULL);
+		CHECK_INT(callers[i].result, POSTERN_OK);
+	}
+	CHECK_INT(work.calls, 3);
+	scene_close(&scene);
+}
+
+static void timeout_after_waiting(void) {
+	struct scene scene;
+	const struct postern_guard_options options = {
+		.size = sizeof options,
+		.timeout_ms = 200,
+	};
+	struct work first = { .outcome = POSTERN_DONE, .sleep_ms = 600 };
+	struct work second = { .outcome = POSTERN_DONE, .sleep_ms = 600 };
+	if (!scene_open(&scene, "sqlite", &options)) {
+		return;
+	}
+	struct caller runner = { .scene = &scene,
+		.work = &first,
+		.key = "a",
+		.transactional = true };
+	start_caller(&runner);
+	CHECK_INT(run(&scene, "b", true, &second), POSTERN_E_TIMEOUT);
+	(void)pthread_join(runner.thread, NULL);
+	CHECK_INT(runner.result, POSTERN_E_TIMEOUT);
+	scene_close(&scene);
+}
+
+/* Half a minute, if it is not interrupted. */
+static void compute(void *context, const struct postern_guard_call *call,
+		struct postern_outcome *outcome) {
+	(void)context;
+	int r = sqlite3_exec(call->transaction,
+			"WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c"
+			" LIMIT 100000000) SELECT sum(x) FROM c",
+			NULL, NULL, NULL);
+	CHECK_INT(r, SQLITE_INTERRUPT);
+	postern_outcome_set(outcome, POSTERN_RETRY, 0, NULL);
+}
+
+/* The renewal of a lease waits for the writer, which the transaction has. */
+static void timeout_beside_a_renewal(void) {
+	struct scene scene;
+	const struct postern_guard_options options = {
+		.size = sizeof options,
+		.lease_ms = 1000,
+		.timeout_ms = 600,
+	};
+	atomic_bool hold = true;
+	struct work leased = { .outcome = POSTERN_DONE, .hold = &hold };
+	if (!scene_open(&scene, "sqlite", &options)) {
+		return;
+	}
+	struct caller runner = { .scene = &scene, .work = &leased, .key = "a" };
+	start_caller(&runner);
+	struct postern_guarded guarded = guarded_of("b", true);
+	const struct postern_clock *clock = postern_clock_system();
+	int64_t started = clock->monotonic_ms(clock->context);
+	CHECK_INT(postern_guard_run(scene.guard, &guarded, compute, NULL, NULL,
+					  &scene.error),
+			POSTERN_E_TIMEOUT);
+	CHECK(clock->monotonic_ms(clock->context) - started < 10000);
+	hold = false;
+	(void)pthread_join(runner.thread, NULL);
+	CHECK_INT(runner.result, POSTERN_OK);
+	scene_close(&scene);
 }
 
 static void copy_waits(void) {
@@ -556,6 +648,12 @@ static const struct tap_case cases[] = {
 			effect_and_marker },
 	{ "a slow transactional function is interrupted and rolled back",
 			slow_transaction },
+	{ "a call that waits for the writer does not interrupt another",
+			timeout_of_another },
+	{ "the timeout begins when the writer was waited for",
+			timeout_after_waiting },
+	{ "a timeout does not wait for the renewal of a lease",
+			timeout_beside_a_renewal },
 	{ "a copy waits and is a duplicate", copy_waits },
 	{ "a copy runs if the first one failed", copy_runs_after_failure },
 	{ "a copy that waited long enough is told to come back", copy_gives_up },

@@ -135,8 +135,11 @@ void postern__sqlite_sandbox_install(struct sqlite_store *self) {
 	(void)sqlite3_rollback_hook(self->writer.db, sandbox_on_rollback, self);
 }
 
-void postern__sqlite_sandbox_enter(struct sqlite_store *self) {
+void postern__sqlite_sandbox_enter(struct sqlite_store *self,
+		const void *context) {
 	(void)pthread_mutex_lock(&self->unit.mutex);
+	self->unit.context = context;
+	self->unit.active = true;
 	self->unit.running = true;
 	self->unit.interrupted = false;
 	self->unit.rolled_back = false;
@@ -146,6 +149,7 @@ void postern__sqlite_sandbox_enter(struct sqlite_store *self) {
 
 void postern__sqlite_sandbox_leave(struct sqlite_store *self) {
 	(void)pthread_mutex_lock(&self->unit.mutex);
+	self->unit.active = false;
 	self->unit.running = false;
 	(void)pthread_mutex_unlock(&self->unit.mutex);
 	self->unit.rolled_back =
@@ -163,10 +167,9 @@ void postern__sqlite_sandbox_reset_statements(struct sqlite_store *self) {
 
 void postern__sqlite_interrupt(struct postern_store *store,
 		const void *context) {
-	(void)context; /* at most one unit runs at a time */
 	struct sqlite_store *self = postern__sqlite_from_base(store);
 	(void)pthread_mutex_lock(&self->unit.mutex);
-	if (self->unit.running) {
+	if (self->unit.active && (!context || context == self->unit.context)) {
 		self->unit.interrupted = true;
 		sqlite3_interrupt(self->writer.db);
 	}

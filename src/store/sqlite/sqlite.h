@@ -169,8 +169,10 @@ struct sqlite_gate {
 
 /* The unit of transact() that is running, see sandbox.c. */
 struct sqlite_unit {
-	pthread_mutex_t mutex; /* protects the next two against interrupt() */
-	bool running;
+	pthread_mutex_t mutex; /* protects the next four against interrupt() */
+	const void *context;
+	bool active;
+	bool running; /* the sandbox applies: not while it takes a marker */
 	bool interrupted;
 	bool rolled_back; /* the whole transaction was rolled back */
 	const char
@@ -530,7 +532,8 @@ int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 
 /* Installs the hooks on a newly opened writer. */
 void postern__sqlite_sandbox_install(struct sqlite_store *self);
-void postern__sqlite_sandbox_enter(struct sqlite_store *self);
+void postern__sqlite_sandbox_enter(struct sqlite_store *self,
+		const void *context);
 void postern__sqlite_sandbox_leave(struct sqlite_store *self);
 /* Resets statements that units left unfinished: they would prevent the
    transaction or its savepoint from ending. */

@@ -125,7 +125,7 @@ static int unit_call_handler(struct sqlite_store *self,
 	int64_t started = clock->monotonic_ms(clock->context);
 
 	postern__point("sqlite-unit.before");
-	postern__sqlite_sandbox_enter(self);
+	postern__sqlite_sandbox_enter(self, unit->context);
 	unit->run(unit->context, self->writer.db, self->epoch, &unit->outcome);
 	/* Before any other call on the connection replaces the code. */
 	int code = sqlite3_extended_errcode(self->writer.db);
