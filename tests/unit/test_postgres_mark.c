@@ -273,6 +273,64 @@ static void lost_connection(void) {
 	scene_close(&scene);
 }
 
+struct beginner {
+	pthread_t thread;
+	struct scene *scene;
+	uint64_t fence;
+	int result;
+};
+
+static void *begin(void *context) {
+	struct beginner *beginner = context;
+	beginner->result = postern_mark_begin(beginner->scene->guard, "orders-v1",
+			"a", beginner->fence, 30000, NULL, NULL);
+	return NULL;
+}
+
+/* How many statements of other connections wait for a row. */
+static int count_waiting(PGconn *link) {
+	PGresult *result =
+			PQexec(link, "SELECT count(*) FROM pg_stat_activity WHERE datname ="
+						 " current_database() AND wait_event_type = 'Lock'");
+	int count = PQntuples(result) == 1
+						? (int)strtol(PQgetvalue(result, 0, 0), NULL, 10)
+						: -1;
+	PQclear(result);
+	return count;
+}
+
+/* A lease has ended, and the marker is removed (released late, or forgotten)
+   while two calls wait for its row: only one of them begins. */
+static void removed_while_two_wait(void) {
+	struct scene scene;
+	scene_open(&scene, 0);
+	struct beginner both[2] = { { .fence = 2 }, { .fence = 3 } };
+	CHECK_OK(postern_mark_begin(scene.guard, "orders-v1", "a", 1, 1000, NULL,
+					 &scene.error),
+			&scene.error);
+	exec(scene.link, "SELECT pg_sleep(1.2)");
+	exec(scene.link, "BEGIN");
+	exec(scene.link, "SELECT FROM mark_in_10.marker FOR UPDATE");
+	for (size_t i = 0; i < 2; i++) {
+		both[i].scene = &scene;
+		(void)pthread_create(&both[i].thread, NULL, begin, &both[i]);
+	}
+	while (count_waiting(scene.link) < 2) {
+		exec(scene.link, "SELECT pg_sleep(0.01), pg_stat_clear_snapshot()");
+	}
+	exec(scene.link, "DELETE FROM mark_in_10.marker");
+	exec(scene.link, "COMMIT");
+	for (size_t i = 0; i < 2; i++) {
+		(void)pthread_join(both[i].thread, NULL);
+	}
+	CHECK_INT((both[0].result == POSTERN_OK) + (both[1].result == POSTERN_OK),
+			1);
+	CHECK_INT((both[0].result == POSTERN_E_BUSY) +
+					  (both[1].result == POSTERN_E_BUSY),
+			1);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "a marker commits with the caller's writes, a second one is a duplicate",
 			committed },
@@ -286,6 +344,8 @@ static const struct tap_case cases[] = {
 	{ "without a transaction that works nothing is marked", no_transaction },
 	{ "a connection to another store is refused", another_store },
 	{ "a connection that was lost is reported", lost_connection },
+	{ "of two calls that wait for a marker that is removed, one begins",
+			removed_while_two_wait },
 };
 
 TAP_MAIN(cases)

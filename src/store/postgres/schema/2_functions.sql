@@ -2041,13 +2041,17 @@ BEGIN
 	-- 0 would be without end.
 	PERFORM set_config('lock_timeout', greatest(p_wait, 1)::text, true);
 	FOR i IN 1 .. cardinality(p_key) LOOP
-		INSERT INTO @marker (handler, key, fence, lease_until, at)
-			VALUES (p_handler[i], p_key[i], 0, 1, 1)
-			ON CONFLICT (handler, key) DO NOTHING;
-		IF NOT FOUND THEN
+		-- Again if it was removed while this waited for it: of all that waited,
+		-- one inserts it.
+		LOOP
+			INSERT INTO @marker (handler, key, fence, lease_until, at)
+				VALUES (p_handler[i], p_key[i], 0, 1, 1)
+				ON CONFLICT (handler, key) DO NOTHING;
+			EXIT WHEN FOUND;
 			PERFORM 1 FROM @marker WHERE handler = p_handler[i]
 				AND key = p_key[i] FOR UPDATE;
-		END IF;
+			EXIT WHEN FOUND;
+		END LOOP;
 	END LOOP;
 	PERFORM set_config('lock_timeout', v_timeout, true);
 END $$;
