@@ -274,18 +274,48 @@ static int run_transactional(struct call *call, struct postern_error *error) {
 	return r;
 }
 
-static int begin_lease(struct call *call, struct postern_error *error) {
+static void release_lease(struct call *call) {
 	struct postern_markers *markers = call->guard->markers;
+	struct postern_mark_request request = {
+		.kind = POSTERN_MARK_RELEASE,
+		.fence = call->public.fence,
+	};
+	/* If this fails, it is unknown when its lease has ended. */
+	(void)markers->ops->change(markers, &call->names.mark, &request, NULL);
+}
+
+/* Begin the lease, once more if the answer came late: it may have ended since,
+   and another call may have begun. */
+static int ask_lease(struct call *call, struct postern_mark_request *request,
+		struct postern_error *error) {
+	struct postern_guard *guard = call->guard;
+	struct postern_markers *markers = guard->markers;
+	for (int i = 0; i < 2; i++) {
+		int64_t asked_ms = postern__guard_now_ms(guard);
+		*request = (struct postern_mark_request){
+			.kind = POSTERN_MARK_BEGIN,
+			.fence = call->public.fence,
+			.lease_ms = guard->lease_ms,
+		};
+		int r = markers->ops->change(markers, &call->names.mark, request,
+				error);
+		bool late =
+				postern__guard_now_ms(guard) - asked_ms > guard->lease_ms / 2;
+		if (r || request->before != POSTERN_MARK_UNKNOWN || !late) {
+			return r;
+		}
+	}
+	release_lease(call);
+	return postern__fail(error, POSTERN_E_UNAVAILABLE,
+			"the store answers too slowly for a lease of %lld ms",
+			(long long)guard->lease_ms);
+}
+
+static int begin_lease(struct call *call, struct postern_error *error) {
 	struct postern_mark_request request;
 	int64_t pause_ms = LOOK_MS_MIN;
 	do {
-		request = (struct postern_mark_request){
-			.kind = POSTERN_MARK_BEGIN,
-			.fence = call->public.fence,
-			.lease_ms = call->guard->lease_ms,
-		};
-		int r = markers->ops->change(markers, &call->names.mark, &request,
-				error);
+		int r = ask_lease(call, &request, error);
 		if (r || request.before == POSTERN_MARK_UNKNOWN) {
 			return r;
 		}
@@ -298,15 +328,15 @@ static int begin_lease(struct call *call, struct postern_error *error) {
 
 static int end_lease(struct call *call, struct postern_error *error) {
 	struct postern_markers *markers = call->guard->markers;
-	bool success = is_success(&call->outcome);
 	struct postern_mark_request request = {
-		.kind = success ? POSTERN_MARK_FINISH : POSTERN_MARK_RELEASE,
+		.kind = POSTERN_MARK_FINISH,
 		.fence = call->public.fence,
 	};
-	int r = markers->ops->change(markers, &call->names.mark, &request,
-			success ? error : NULL);
-	/* A marker that cannot be released is unknown when its lease has ended. */
-	return success ? r : fail_function(call, error);
+	if (!is_success(&call->outcome)) {
+		release_lease(call);
+		return fail_function(call, error);
+	}
+	return markers->ops->change(markers, &call->names.mark, &request, error);
 }
 
 static int run_leased(struct call *call, struct postern_error *error) {
@@ -328,8 +358,7 @@ static int run_leased(struct call *call, struct postern_error *error) {
 	r = postern__guard_watch_add(&guard->leases, &call->watched,
 			guard->lease_ms / 3, error);
 	if (r) {
-		postern_outcome_set(&call->outcome, POSTERN_RETRY, 0, "out of memory");
-		(void)end_lease(call, NULL);
+		release_lease(call);
 		return r;
 	}
 	call_function(call, NULL);

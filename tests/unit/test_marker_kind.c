@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "store/marker_kind.h"
+#include "support/fake_clock.h"
 #include "tap.h"
 
 static int fake_check(const char *url, struct postern_error *error) {
@@ -25,11 +26,37 @@ struct fake_markers {
 	struct postern_markers base;
 };
 
+/* The next lease that is begun is answered so much later. */
+static int64_t late_ms;
+static struct fake_clock *late_clock;
+/* Meanwhile another process begins. */
+static bool late_rival;
+
+static void be_late(const struct postern_mark *mark) {
+	struct postern_mark_request rival = {
+		.kind = POSTERN_MARK_BEGIN,
+		.fence = 7,
+		.lease_ms = 60000,
+	};
+	fake_clock_advance(late_clock, late_ms);
+	late_ms = 0;
+	if (late_rival) {
+		CHECK_INT(memory->markers->ops->change(memory->markers, mark, &rival,
+						  NULL),
+				POSTERN_OK);
+		CHECK_INT(rival.before, POSTERN_MARK_UNKNOWN);
+	}
+}
+
 static int fake_change(struct postern_markers *markers,
 		const struct postern_mark *mark, struct postern_mark_request *request,
 		struct postern_error *error) {
 	(void)markers;
-	return memory->markers->ops->change(memory->markers, mark, request, error);
+	int r = memory->markers->ops->change(memory->markers, mark, request, error);
+	if (request->kind == POSTERN_MARK_BEGIN && late_ms > 0) {
+		be_late(mark);
+	}
+	return r;
 }
 
 static int fake_expire(struct postern_markers *markers,
@@ -180,6 +207,42 @@ static void guarded_without_store(void) {
 	CHECK_INT(destroyed, 1);
 }
 
+/* The answer to a lease comes when the lease has ended: another process may
+   have begun. */
+static void late_answer(bool rival) {
+	struct postern_error error = { 0 };
+	struct postern_guard *guard = NULL;
+	struct fake_clock clock;
+	int calls = 0;
+	fake_clock_init(&clock);
+	const struct postern_guard_options options = {
+		.size = sizeof options,
+		.clock = &clock.base,
+	};
+	const struct postern_guarded guarded = {
+		.size = sizeof guarded,
+		.handler = "mail",
+		.key = "k",
+	};
+	late_clock = &clock;
+	late_ms = 40000;
+	late_rival = rival;
+	if (!CHECK_OK(postern_guard_open("fake:x", &options, &guard, &error),
+				&error)) {
+		return;
+	}
+	CHECK_INT(postern_guard_run(guard, &guarded, count_call, &calls, NULL,
+					  &error),
+			rival ? POSTERN_E_BUSY : POSTERN_OK);
+	CHECK_INT(calls, !rival);
+	postern_guard_destroy(guard);
+}
+
+static void late_lease(void) {
+	late_answer(false);
+	late_answer(true);
+}
+
 static void no_messages(void) {
 	struct postern_error error = { 0 };
 	struct postern_store *store = NULL;
@@ -228,6 +291,7 @@ static const struct tap_case cases[] = {
 	{ "a row that breaks a rule is refused", refused_rows },
 	{ "a scheme has one kind, which may be registered again", registered_once },
 	{ "a guard without a store runs a function once", guarded_without_store },
+	{ "a lease that ended before it was answered is begun again", late_lease },
 	{ "a store of markers is refused where messages are kept", no_messages },
 	{ "a URL or an option that the kind does not have is refused",
 			refused_urls },
