@@ -37,6 +37,16 @@ static void hash_key(const uint8_t secret[POSTERN__SIPHASH_KEY_LEN],
 	postern__siphash_finish_128(&hash, out + POSTERN__MARK_HANDLER_LEN);
 }
 
+static bool has_key(const struct postern__mark_keys *keys,
+		const uint8_t key[POSTERN__MARK_KEY_LEN]) {
+	for (size_t i = 0; i < keys->count; i++) {
+		if (memcmp(keys->items[i], key, POSTERN__MARK_KEY_LEN) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
 void postern__mark_keys_init(struct postern__mark_keys *keys,
 		const uint8_t secret[POSTERN__SIPHASH_KEY_LEN],
 		const struct postern_mark *mark) {
@@ -44,6 +54,9 @@ void postern__mark_keys_init(struct postern__mark_keys *keys,
 	for (size_t i = 0; i < mark->handler_count; i++) {
 		uint8_t key[POSTERN__MARK_KEY_LEN];
 		hash_key(secret, mark->handlers[i], mark, key);
+		if (has_key(keys, key)) {
+			continue; /* a name that was given twice */
+		}
 		size_t at = keys->count++;
 		for (; at > 0 && memcmp(keys->items[at - 1], key, sizeof key) > 0;
 				at--) {

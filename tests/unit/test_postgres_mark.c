@@ -331,6 +331,37 @@ static void removed_while_two_wait(void) {
 	scene_close(&scene);
 }
 
+static void succeed(void *context, const struct postern_guard_call *call,
+		struct postern_outcome *outcome) {
+	(void)context;
+	(void)call;
+	(void)outcome;
+}
+
+/* A program lists its present name among the former ones. */
+static void repeated_name(void) {
+	static const char *const former[] = { "orders-v1" };
+	struct scene scene;
+	scene_open(&scene, 0);
+	struct postern_guarded guarded = {
+		.size = sizeof guarded,
+		.handler = "orders-v1",
+		.legacy_keys = former,
+		.legacy_key_count = 1,
+		.key = "a",
+	};
+	CHECK_OK(postern_guard_run(scene.guard, &guarded, succeed, NULL, NULL,
+					 &scene.error),
+			&scene.error);
+	guarded.key = "b";
+	guarded.transactional = true;
+	CHECK_OK(postern_guard_run(scene.guard, &guarded, succeed, NULL, NULL,
+					 &scene.error),
+			&scene.error);
+	CHECK(is_done(&scene, "a") && is_done(&scene, "b"));
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "a marker commits with the caller's writes, a second one is a duplicate",
 			committed },
@@ -346,6 +377,7 @@ static const struct tap_case cases[] = {
 	{ "a connection that was lost is reported", lost_connection },
 	{ "of two calls that wait for a marker that is removed, one begins",
 			removed_while_two_wait },
+	{ "a name of the handler that is given twice counts once", repeated_name },
 };
 
 TAP_MAIN(cases)
