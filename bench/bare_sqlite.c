@@ -68,12 +68,14 @@ static const char *const texts[COUNT] = {
 	[MESSAGE] = "INSERT INTO postern_message VALUES (?1, 1, ?2, ?3, NULL,"
 				" 'bench', NULL, NULL, 'application/json', NULL, NULL, NULL,"
 				" NULL, ?4)",
-	[OPEN] = "INSERT INTO postern_open VALUES (?1, 1, 1, 0, 1, 0, 0, 0, " NODE
-			 ", ?2, ?2, NULL, NULL)",
+	[OPEN] = "INSERT INTO postern_open (seq, handler, fence, failures, starts,"
+			 " crashes, suspect, solo, node, due_at, since)"
+			 " VALUES (?1, 1, 1, 0, 1, 0, 0, 0, " NODE ", ?2, ?2)",
 	[CLOSE] = "DELETE FROM postern_open WHERE seq = ?1 AND handler = 1"
 			  " AND fence = 1 AND node = " NODE,
-	[LEDGER] = "INSERT INTO postern_ledger VALUES (?1, 1, 3, 1, 0, 1, 0, ?2,"
-			   " 0, NULL)",
+	[LEDGER] = "INSERT INTO postern_ledger (seq, handler, state, fence,"
+			   " failures, starts, crashes, finished_at, duration)"
+			   " VALUES (?1, 1, 3, 1, 0, 1, 0, ?2, 0)",
 	[READ] = "SELECT id, body FROM postern_message WHERE seq = ?1",
 	[EFFECT] = "INSERT INTO bench_effect (id, body) VALUES (?1, ?2)",
 };
