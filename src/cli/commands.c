@@ -366,9 +366,9 @@ static const struct postern__command commands[] = {
 		.name = "channel", .operands = "close|open CHANNEL", .operand_min = 2, .operand_max = 2, .flags = halt_flags,
 		.help = "close or open the intake of a channel",
 		.about =
-			"A closed channel accepts no messages, on any node: senders are told that it is\n"
-			"unavailable (HTTP 503, 'postern send' exits with 4), sources wait, and published\n"
-			"messages stay staged. Its deliveries go on. It is durable until the channel is\n"
+			"A closed channel accepts no messages, on any node: a send fails as unavailable\n"
+			"(HTTP 503, 'postern send' exits with 4), sources wait, and published messages\n"
+			"stay staged. Its deliveries go on. It is durable until the channel is\n"
 			"opened.",
 		.examples =
 			"postern channel close orders --reason 'moving the database'\n"

@@ -108,7 +108,7 @@ bool postern__closed_stats(const struct postern_halt *stored,
 #define POSTERN__ORPHAN_ERROR "no handler is registered under its key"
 
 /* How long after its last use a group of errors is recorded as used again, and
-   how often unused examples are looked for while there are too many. */
+   how often a store searches for unused examples while there are too many. */
 #define POSTERN__SAMPLE_STEP_MS 1000
 #define POSTERN__SAMPLE_PURGE_MS 60000
 
