@@ -83,7 +83,8 @@ struct batch {
 	struct call *calls[BATCH_MAX]; /* that have no result yet */
 	size_t count;
 	int64_t pause_ms;
-	int64_t until_ms; /* the latest of all calls */
+	int64_t until_ms;            /* the latest of all calls */
+	struct postern_error reason; /* of its failure, if it fails */
 };
 
 static void end_call(struct call *call, int code,
@@ -239,16 +240,16 @@ static int fail_exchange(const struct batch *batch, int code,
 			error->text);
 }
 
-static void try_once(struct batch *batch, struct attempt *attempt) {
-	struct postern__redis_deadline deadline =
-			attempt_of(batch->self, batch->until_ms);
+static void try_once(struct batch *batch,
+		const struct postern__redis_deadline *deadline,
+		struct attempt *attempt) {
 	bool fresh = !batch->connection->reader;
-	if (fresh && connect_for(batch, &deadline, attempt)) {
+	if (fresh && connect_for(batch, deadline, attempt)) {
 		return;
 	}
-	int r = send_all(batch, &deadline, &attempt->error);
+	int r = send_all(batch, deadline, &attempt->error);
 	if (!r) {
-		r = receive_all(batch, &deadline, attempt);
+		r = receive_all(batch, deadline, attempt);
 	}
 	if (r) {
 		(void)fail_exchange(batch, r, &attempt->error);
@@ -278,18 +279,33 @@ static void pause_batch(struct batch *batch) {
 														 : PAUSE_MS_MAX;
 }
 
+/* What the server said before says more than an attempt that ran out of time.
+ */
+static void note_reason(struct batch *batch,
+		const struct postern__redis_deadline *deadline,
+		const struct attempt *attempt) {
+	if (!batch->reason.code || now_of(batch->self) < deadline->until_ms) {
+		batch->reason = attempt->error;
+	}
+}
+
 /* Without the mutex. Every call has a result when it returns. */
 static void run_batch(struct batch *batch) {
 	batch->pause_ms = PAUSE_MS_FIRST;
 	while (batch->count > 0) {
 		struct attempt attempt = { 0 };
-		try_once(batch, &attempt);
+		struct postern__redis_deadline deadline =
+				attempt_of(batch->self, batch->until_ms);
+		try_once(batch, &deadline, &attempt);
 		bool failed = attempt.again || attempt.reconnect;
+		if (failed) {
+			note_reason(batch, &deadline, &attempt);
+		}
 		if (batch->count > 0 && attempt.again && !fails_for_good(batch)) {
 			pause_batch(batch);
 		}
 		if (batch->count > 0 && failed && fails_for_good(batch)) {
-			end_all(batch, attempt.error.code, &attempt.error);
+			end_all(batch, batch->reason.code, &batch->reason);
 		}
 	}
 }

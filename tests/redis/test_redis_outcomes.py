@@ -199,19 +199,20 @@ def _(place):
     with Server(rdbcompression="no", key_load_delay="0",
                 loading_process_events_interval_bytes="1024") as server:
         equal(mark(server.url(), "record", "mail", "k0"), "OK")
-        for i in range(300):
-            server.call("SET", f"filler-{i}", "x" * 100)
+        for i in range(3000):
+            server.call("SET", f"filler-{i}", "x" * 1100)
         server.call("SAVE")
         program = start(server.url(), "repeat", 1, "mail", timeout_ms=60_000)
         until(lambda: clients(server) >= 2, "a connection")
         server.end(signal.SIGKILL)
-        # Six seconds for all keys; the server answers after every few of them.
+        # A minute for all keys; the server answers after each of them.
         server.settings["key_load_delay"] = "20000"
         server.start(wait=False)
         until(lambda: is_loading(server), "loading")
         out = mark(server.url(), "has", "mail", "k0", timeout_ms=2400)
         starts(out, "UNAVAILABLE: ")
         contains(out, "is loading its data")
+        server.call("CONFIG", "SET", "key-load-delay", "0")
         equal(answer(program), "yes")
         program.stdin.close()
         program.wait()
