@@ -12,11 +12,22 @@
 #include "cli/stores.h"
 #include "store/store.h"
 
-/* Another thread may have repaired the mapping already; but so many SIGBUS
-   without a repair have another cause. */
+/* Another thread may have repaired the mapping already. After some SIGBUS
+   without a repair the index may have been longer than is known; so many have
+   another cause. */
+#define FRUITLESS_GROW 8
 #define FRUITLESS_MAX 1000
 
 static atomic_int fruitless;
+
+static void handle_fruitless(int number, int count) {
+	if (count > FRUITLESS_MAX) {
+		/* The next one ends the process. */
+		(void)signal(number, SIG_DFL);
+	} else if (count % FRUITLESS_GROW == 0) {
+		postern__sqlite_grow_indexes();
+	}
+}
 
 /* A mapped file was truncated. */
 static void handle_bus(int number, siginfo_t *info, void *context) {
@@ -25,9 +36,10 @@ static void handle_bus(int number, siginfo_t *info, void *context) {
 	bool fault = info->si_code > 0; /* not sent by kill() */
 	if (fault && postern__sqlite_repair_indexes()) {
 		atomic_store(&fruitless, 0);
-	} else if (!fault || atomic_fetch_add(&fruitless, 1) >= FRUITLESS_MAX) {
-		/* The next one ends the process. */
+	} else if (!fault) {
 		(void)signal(number, SIG_DFL);
+	} else {
+		handle_fruitless(number, atomic_fetch_add(&fruitless, 1) + 1);
 	}
 	if (!fault) {
 		(void)raise(number);

@@ -84,6 +84,9 @@ void postern__sqlite_own_process(void);
    were truncated while they were mapped. Returns whether it repaired one. Makes
    only system calls. */
 bool postern__sqlite_repair_indexes(void);
+/* The same after accesses that no repair helped: the indexes may have been
+   longer than is recorded. Empties all of them and makes them longer. */
+void postern__sqlite_grow_indexes(void);
 
 /* A clock that went back by more than this was set back. A smaller step
    is normal clock adjustment and does not justify reading every pending

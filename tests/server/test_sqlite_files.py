@@ -44,8 +44,8 @@ class Connection(http.client.HTTPConnection):
         response = self.getresponse()
         return response.status, json.loads(response.read() or b"{}")
 
-    def post(self, message_id):
-        return self.ask("POST", "/v1/channels/orders/messages", "body", {
+    def post(self, message_id, body="body"):
+        return self.ask("POST", "/v1/channels/orders/messages", body, {
             "ce-specversion": "1.0", "ce-id": message_id, "ce-source": "test",
             "ce-type": "order.paid", "Content-Type": "text/plain"})
 
@@ -160,6 +160,26 @@ def _(place, length):
     server = place.serve()
     os.truncate(place.file("box.db-shm"), length)
     equal(server.stop(), 0)
+
+
+@case("an index that has grown since the last check is rebuilt", length=0)
+@case("an index that has grown and was truncated in the middle is rebuilt",
+      length=40_960)
+def _(place, length):
+    place.configure(CONFIG)
+    server = place.serve()
+    ids = []
+    grown = 0
+    while len(ids) < 100 and grown <= 32_768:
+        ids.append(f"m{len(ids)}")
+        equal(Connection(place).post(ids[-1], "b" * 1_000_000)[0], 202)
+        grown = os.stat(place.file("box.db-shm")).st_size
+    equal(grown, 65_536)
+    # The commit that made it grow was the last one.
+    os.truncate(place.file("box.db-shm"), length)
+    ids += post_all(place, [f"n{i}" for i in range(20)])
+    equal(stored(place), set(ids))
+    check_after_restart(place, server, ids)
 
 
 @case("nothing is written after the index was removed")

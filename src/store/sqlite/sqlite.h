@@ -189,6 +189,8 @@ struct sqlite_file {
 	bool marked; /* the lock file says that the store is open */
 };
 
+/* SQLite maps the index in regions of this size. */
+#define SQLITE_INDEX_REGION_LEN 32768
 #define SQLITE_LOG_HEADER_LEN 32
 /* The header of a frame and the largest page. */
 #define SQLITE_LOG_FRAME_LEN_MAX (24 + 65536)
@@ -374,9 +376,11 @@ void postern__sqlite_watch_close(struct sqlite_watch *watch);
 
 /* Once, before threads are started: the process has a SIGBUS handler. */
 void postern__sqlite_bus_catch(void);
-/* Protects an index until its length is set to 0. Returns its slot; -1: there
-   is no handler, or no free slot. */
+/* Protects an index. Returns its slot; -1: there is no handler, or no free
+   slot. */
 int postern__sqlite_bus_add(const char *path, off_t len);
+void postern__sqlite_bus_remove(int slot);
+/* The index is at least this long. */
 void postern__sqlite_bus_set(int slot, off_t len);
 /* How often this index was repaired. */
 unsigned postern__sqlite_bus_repairs(int slot);

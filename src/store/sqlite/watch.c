@@ -61,9 +61,8 @@
 
 #define FRAME_HEADER_LEN 24
 
-/* SQLite maps the index in regions of this size; the header is in the first,
-   and this byte of it is 1 if the header is valid. */
-#define INDEX_REGION_LEN 32768
+/* The header is in the first region of the index, and this byte of it is 1 if
+   it is valid. */
 #define INDEX_IS_INIT 12
 
 enum file_state { FILE_GOOD, FILE_REMOVED, FILE_REPLACED, FILE_TRUNCATED };
@@ -198,26 +197,56 @@ int postern__sqlite_watch_index_reset(struct sqlite_store *self,
 						  error);
 }
 
+/* The start of a region of the index; NULL: SQLite has not mapped it, and the
+   file does not have it. */
+static const unsigned char volatile *
+index_region(const struct sqlite_connection *connection, off_t at) {
+	sqlite3_file *file = NULL;
+	void volatile *region = NULL;
+	if (!connection->db ||
+			sqlite3_file_control(connection->db, "main",
+					SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+			!file || !file->pMethods || file->pMethods->iVersion < 2 ||
+			file->pMethods->xShmMap(file, (int)(at / SQLITE_INDEX_REGION_LEN),
+					SQLITE_INDEX_REGION_LEN, 0, &region) != SQLITE_OK) {
+		return NULL;
+	}
+	return region;
+}
+
+/* Records that the index is this long, in whole regions, or as long as SQLite
+   has mapped it: an index that grew in the last transaction may have been
+   truncated since. */
+static void set_index_len(struct sqlite_store *self, off_t len) {
+	len += SQLITE_INDEX_REGION_LEN - 1;
+	len -= len % SQLITE_INDEX_REGION_LEN;
+	while (index_region(&self->writer, len)) {
+		len += SQLITE_INDEX_REGION_LEN;
+	}
+	self->watch.index_len = len;
+	postern__sqlite_bus_set(self->watch.bus_slot, len);
+}
+
 /* Inside the gate, without a transaction. */
 static int index_check_and_repair(struct sqlite_store *self,
 		struct postern_error *error) {
 	off_t len;
 	enum file_state state = check_index(&self->watch, &len);
+	if (state == FILE_GOOD && len > self->watch.index_len) {
+		set_index_len(self, len);
+		state = check_index(&self->watch, &len);
+	}
 	if (state == FILE_TRUNCATED) {
+		set_index_len(self, self->watch.index_len);
 		atomic_fetch_add(&self->watch.repairs, 1);
 		(void)pthread_mutex_lock(&self->reader_mutex);
 		int r = postern__sqlite_watch_index_reset(self, error);
 		(void)pthread_mutex_unlock(&self->reader_mutex);
 		return r;
 	}
-	if (state != FILE_GOOD) {
-		return file_changed_fail(self->watch.index_path, state, "", error);
-	}
-	if (len > self->watch.index_len) {
-		self->watch.index_len = len;
-		postern__sqlite_bus_set(self->watch.bus_slot, len);
-	}
-	return POSTERN_OK;
+	return state == FILE_GOOD ? POSTERN_OK
+							  : file_changed_fail(self->watch.index_path, state,
+										"", error);
 }
 
 /* Saves the content of a log that has no name any more, but that SQLite still
@@ -256,17 +285,8 @@ int postern__sqlite_watch_check(struct sqlite_store *self,
 /* Whether the index has a valid header, and has had one since the write
    transaction began: only a writer can create one. */
 static bool index_is_valid(const struct sqlite_connection *connection) {
-	sqlite3_file *file = NULL;
-	void volatile *region = NULL;
-	if (sqlite3_file_control(connection->db, "main", SQLITE_FCNTL_FILE_POINTER,
-				&file) != SQLITE_OK ||
-			!file || !file->pMethods || file->pMethods->iVersion < 2 ||
-			file->pMethods->xShmMap(file, 0, INDEX_REGION_LEN, 0, &region) !=
-					SQLITE_OK) {
-		return false;
-	}
-	return region &&
-		   ((const unsigned char volatile *)region)[INDEX_IS_INIT] == 1;
+	const unsigned char volatile *header = index_region(connection, 0);
+	return header && header[INDEX_IS_INIT] == 1;
 }
 
 unsigned postern__sqlite_watch_generation(const struct sqlite_store *self) {
@@ -407,7 +427,7 @@ void postern__sqlite_watch_end(struct sqlite_store *self) {
 }
 
 void postern__sqlite_watch_close(struct sqlite_watch *watch) {
-	postern__sqlite_bus_set(watch->bus_slot, 0);
+	postern__sqlite_bus_remove(watch->bus_slot);
 	watch->bus_slot = -1;
 	if (watch->log_fd >= 0) {
 		(void)close(watch->log_fd); /* opened for reading only */
