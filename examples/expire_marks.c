@@ -14,7 +14,7 @@
 
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
 
-static int64_t now_ms = 1000;
+static _Atomic int64_t now_ms = 1000; /* other threads read it, too */
 
 static int64_t read_clock(void *context) {
 	(void)context;

@@ -14,7 +14,7 @@
 #define WINDOW_MS ((int64_t)5 * 60 * 1000)
 #define SAMPLE_COUNT 100000
 
-static int64_t now_ms = 1000;
+static _Atomic int64_t now_ms = 1000; /* other threads read it, too */
 
 static int64_t read_clock(void *context) {
 	(void)context;

@@ -168,6 +168,16 @@ static int path_predict(struct sqlite_file *file, const char *path,
 	return POSTERN_OK;
 }
 
+static int missing_accept(struct sqlite_file *file, const char *path,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	if (options->must_exist || options->read_only) {
+		return postern__fail(error, POSTERN_E_NOTFOUND,
+				"file '%s' does not exist", path);
+	}
+	return path_predict(file, path, error);
+}
+
 /* Sets the file's real path and, if the file exists, its device and inode. */
 static int database_find(struct sqlite_file *file, const char *path,
 		const struct postern_store_options *options, bool *missing_out,
@@ -179,12 +189,11 @@ static int database_find(struct sqlite_file *file, const char *path,
 			return access_fail("open", path, error);
 		}
 		int r = leftovers_check(path, true, error);
-		if (r == POSTERN_OK && (options->must_exist || options->read_only)) {
-			r = postern__fail(error, POSTERN_E_NOTFOUND,
-					"file '%s' does not exist", path);
+		if (r != POSTERN_E_CORRUPT || stat(path, &status) < 0) {
+			*missing_out = true;
+			return r ? r : missing_accept(file, path, options, error);
 		}
-		*missing_out = true;
-		return r == POSTERN_OK ? path_predict(file, path, error) : r;
+		/* Another process has created it meanwhile, with what was found. */
 	}
 	if (!S_ISREG(status.st_mode)) {
 		return postern__fail(error, POSTERN_E_INVALID,
