@@ -103,8 +103,8 @@ struct postern_row {
 	   poisoned or discarded: failures. */
 	uint32_t attempt;
 	uint32_t max_attempts; /* 0: this process does not have the handler */
-	uint32_t returns;      /* 0 in this version: leases are not returned to
-							  nodes that are idle */
+	uint32_t returns;      /* open: how often its lease was returned to idle
+							  nodes; such starts are not counted */
 	uint64_t group;        /* of the last error; 0: none */
 	/* Held: "paused", "broken", "rate", …, and until when (0: not known). */
 	const char *reason; /* NULL if there is none */
@@ -260,7 +260,8 @@ struct postern_handler_stats {
 	uint64_t running;
 	uint64_t stuck;
 	int64_t oldest_open_at_ms; /* pending or leased; when it was received */
-	uint64_t returned;         /* 0 in this version, as `returns` of a row */
+	/* Counted as `done`: leases that were returned to idle nodes. */
+	uint64_t returned;
 	uint64_t reserved[21];
 };
 

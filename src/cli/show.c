@@ -143,6 +143,7 @@ static void print_deliveries(const json_t *deliveries, int64_t now_ms) {
 		{ "ATTEMPT", true },
 		{ "STARTS", true },
 		{ "CRASHES", true },
+		{ "RETURNS", true },
 		{ "FENCE", true },
 		{ "DETAIL", POSTERN__TABLE_SHORTENED },
 		{ "FINISHED", false },
@@ -159,6 +160,7 @@ static void print_deliveries(const json_t *deliveries, int64_t now_ms) {
 		postern__row_attempt(&table, row);
 		postern__table_count(&table, postern__reply_count(row, "starts"));
 		postern__table_count(&table, postern__reply_count(row, "crashes"));
+		postern__table_count(&table, postern__reply_count(row, "returns"));
 		postern__table_count(&table, postern__reply_count(row, "fence"));
 		postern__row_detail(&table, row, now_ms);
 		postern__row_ago(&table, row, "finished_at", now_ms);

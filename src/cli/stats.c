@@ -172,13 +172,14 @@ static void print_handlers(const json_t *handlers, bool several) {
 	print(&table);
 }
 
-/* How many have ended since the store exists. */
+/* How many have ended, or were returned, since the store exists. */
 static void print_history(const json_t *handlers, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
 		{ "HANDLER", false },
 		{ "DONE", true },
 		{ "DISCARDED", true },
+		{ "RETURNED", true },
 		{ "SINCE", false },
 	};
 	struct postern__table table;
@@ -192,6 +193,7 @@ static void print_history(const json_t *handlers, bool several) {
 		postern__table_text(&table, postern__reply_text(row, "key"));
 		postern__table_count(&table, postern__reply_count(row, "done"));
 		postern__table_count(&table, postern__reply_count(row, "discarded"));
+		postern__table_count(&table, postern__reply_count(row, "returned"));
 		postern__table_text(&table, "the store exists");
 	}
 	print(&table);

@@ -200,6 +200,11 @@ struct postern_box {
 	size_t reported_count; /* SIZE_MAX: not known */
 	uint64_t reported_node;
 
+	/* share.c: how often the node has looked for leases to return, and the node
+	   for which the store has what handlers' idle_told says; 0: not known. */
+	uint32_t share_round;
+	uint64_t shared_node;
+
 	size_t transacting;           /* transactions of handlers in progress */
 	int64_t transact_retry_at_ms; /* no transaction starts before */
 };

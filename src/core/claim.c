@@ -233,6 +233,7 @@ static void queue_claimed(struct postern_box *box, const struct wants *wants,
 			claimed->handler, claimed->fence, claimed->failures,
 			claimed->suspicion);
 	run->breaks = claimed->breaks;
+	run->returns = claimed->returns;
 	handler->state->held++;
 	handler->state->held_bytes += content->bytes;
 	if (claimed->suspicion != POSTERN_NO_SUSPECT) {

@@ -111,6 +111,11 @@ struct postern__handler_state {
 	int64_t ended_ms;
 	int64_t freed_ms;
 	size_t lost; /* abandoned runs that have not returned */
+	/* share.c: whether the store has recorded that the node is idle for it; its
+	   queue waits for longer than the window allows, and run_count + 1 of that
+	   moment (0: it does not). */
+	bool idle_told;
+	uint64_t behind;
 };
 
 struct postern_generation {

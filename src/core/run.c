@@ -111,6 +111,7 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 static void enqueue(struct postern_run *run, bool in_front) {
 	struct postern__handler_state *state = run->handler->state;
 	run->state = POSTERN__RUN_QUEUED;
+	run->queued_round = run->box->share_round;
 	if (in_front) {
 		postern__list_push_front(&state->queue, &run->link);
 	} else {
@@ -352,6 +353,13 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 void postern__run_return_lease(struct postern_run *run) {
 	dequeue(run);
 	return_lease(run);
+}
+
+void postern__run_share_lease(struct postern_run *run) {
+	postern__run_return_lease(run);
+	run->settlement.shared = true;
+	/* For the next claim: the store makes it due at once, for others. */
+	run->settlement.delay_ms = POSTERN__RETURNED_MS;
 }
 
 static int64_t clamp_delay(int64_t delay_ms) {

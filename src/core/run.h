@@ -18,6 +18,9 @@ enum postern__run_state {
 	POSTERN__RUN_SETTLED
 };
 
+/* So long a node leaves to others what it returned to idle nodes. */
+#define POSTERN__RETURNED_MS ((int64_t)1000)
+
 /* What the end of a run did to the breaker of its handler. */
 enum postern__breaker_change {
 	POSTERN__BREAKER_UNCHANGED,
@@ -36,7 +39,9 @@ struct postern_run {
 	struct postern_delivery delivery;
 	int64_t stored_handler; /* the handler id the delivery is stored under */
 	uint32_t failures;
-	uint32_t breaks; /* how often the connection broke under it */
+	uint32_t breaks;       /* how often the connection broke under it */
+	uint32_t returns;      /* how often its lease was returned to idle nodes */
+	uint32_t queued_round; /* box->share_round when it was queued */
 	enum postern_suspicion suspicion;
 	enum postern__run_state state;
 	/* The handler's implementation has not finished the run. The content
@@ -78,6 +83,8 @@ void postern__run_init(struct postern_run *run, struct postern_box *box,
 void postern__run_enqueue(struct postern_run *run);
 /* Remove a queued run from its queue and return its lease. */
 void postern__run_return_lease(struct postern_run *run);
+/* The same, to nodes that are idle. */
+void postern__run_share_lease(struct postern_run *run);
 /* Move a queued run to the running list. */
 void postern__run_start(struct postern_run *run);
 /* Put a started run back at the front of its queue, as if never started. */
@@ -152,6 +159,12 @@ void postern__claim_hint_all(struct postern_box *box);
 /* With the mutex: a handler may have room again; wake the claimer if a claim is
    due before its sleep ends. */
 void postern__claim_nudge(struct postern_box *box);
+
+/* share.c */
+/* Without the mutex: tell other nodes for which handlers this one is idle, and
+   return to idle nodes what it will not start soon. To be called about once a
+   second, by one thread. */
+int postern__share(struct postern_box *box, struct postern_error *error);
 
 /* drain.c, without the mutex. */
 /* Return the leases of all queued runs. */

@@ -264,6 +264,9 @@ int postern__enrol_generations(struct postern_box *box,
 		   left of the former generations ends without being registered. */
 		r = enrol_generations(box, node, next, again, false, error);
 	}
+	(void)pthread_mutex_lock(&box->mutex);
+	box->shared_node = 0; /* the node is idle for no handler */
+	(void)pthread_mutex_unlock(&box->mutex);
 	return r;
 }
 

@@ -5,7 +5,8 @@
  * about as much as it can run in one second: slow work spreads over all nodes,
  * and fast work is leased when it is accepted, without a claim. The window
  * follows the mean duration of the handler's latest runs; until one has ended,
- * it is as many as can run at the same time.
+ * or while leases wait for longer than that second (share.c), it is as many as
+ * can run at the same time.
  */
 
 #include "core/window.h"
@@ -21,8 +22,7 @@
 #define WEIGHT 8
 #define WINDOW_MS 1000
 
-/* How many deliveries of the handler can run at the same time. */
-static size_t parallel_count(const struct postern_box *box,
+size_t postern__parallel_count(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	size_t most = handler->policy.concurrency;
 	if (handler->impl->transactional) {
@@ -47,6 +47,18 @@ static size_t second_of_rate(const struct postern_policy *policy) {
 		   1;
 }
 
+size_t postern__window_estimate(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	const struct postern__handler_state *state = handler->state;
+	size_t parallel = postern__parallel_count(box, handler);
+	if (state->run_count == 0) {
+		return parallel;
+	}
+	size_t mean = state->run_mean > 0 ? (size_t)state->run_mean : 1;
+	size_t window = parallel * WINDOW_MS * UNIT / mean;
+	return window > parallel ? window : parallel;
+}
+
 size_t postern__window_count(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	const struct postern__handler_state *state = handler->state;
@@ -54,13 +66,9 @@ size_t postern__window_count(const struct postern_box *box,
 	if (box->store->ops->exclusive) {
 		return share;
 	}
-	size_t parallel = parallel_count(box, handler);
-	size_t window = parallel;
-	if (state->run_count > 0) {
-		size_t mean = state->run_mean > 0 ? (size_t)state->run_mean : 1;
-		window = parallel * WINDOW_MS * UNIT / mean;
-		window = window > parallel ? window : parallel;
-	}
+	/* The latest runs say nothing while the present ones take longer. */
+	size_t window = state->behind ? postern__parallel_count(box, handler)
+								  : postern__window_estimate(box, handler);
 	size_t rate = second_of_rate(&handler->policy);
 	/* Beside those that run already. */
 	rate = rate < SIZE_MAX ? rate + state->running : rate;

@@ -11,6 +11,13 @@
 
 struct postern_run;
 
+/* How many deliveries of the handler can run at the same time. */
+size_t postern__parallel_count(const struct postern_box *box,
+		const struct postern__handler *handler);
+/* A second of work by the latest runs, and at least what can run at the same
+   time. */
+size_t postern__window_estimate(const struct postern_box *box,
+		const struct postern__handler *handler);
 /* The most leases that the handler may have in memory. */
 size_t postern__window_count(const struct postern_box *box,
 		const struct postern__handler *handler);

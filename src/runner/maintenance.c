@@ -14,9 +14,12 @@
 
 #include "base/point.h"
 #include "core/cancel.h"
+#include "core/run.h"
 
 /* A run is cancelled within a second also without a notification. */
 #define CANCELS_INTERVAL_MS ((int64_t)1000)
+/* How often leases are returned to nodes that are idle. */
+#define SHARE_INTERVAL_MS ((int64_t)1000)
 
 /* Recover, poison orphans, and make the claimer claim for all handlers. */
 static void poll_store(struct postern_runner *runner) {
@@ -59,6 +62,15 @@ static void poll_cancels(struct postern_runner *runner) {
 	}
 	runner->cancels_at_ms =
 			postern__box_after_ms(runner->box, CANCELS_INTERVAL_MS);
+}
+
+static void share_leases(struct postern_runner *runner) {
+	struct postern_error error = { 0 };
+	int r = postern__share(runner->box, &error);
+	if (r) {
+		postern__runner_store_result(runner, r, &error);
+	}
+	runner->share_at_ms = postern__box_after_ms(runner->box, SHARE_INTERVAL_MS);
 }
 
 static void clean_next_batch(struct postern_runner *runner) {
@@ -125,6 +137,7 @@ void *postern__maintenance_loop(void *context) {
 	struct postern_box *box = runner->box;
 	runner->recover_at_ms = postern__needs_renewal(box) ? 0 : POSTERN__NEVER;
 	runner->cancels_at_ms = box->store->ops->read_cancels ? 0 : POSTERN__NEVER;
+	runner->share_at_ms = box->store->ops->share ? 0 : POSTERN__NEVER;
 	const struct {
 		int64_t *at;
 		void (*go)(struct postern_runner *runner);
@@ -133,6 +146,7 @@ void *postern__maintenance_loop(void *context) {
 		{ &runner->poll_at_ms, poll_store },
 		{ &runner->clean_at_ms, clean_next_batch },
 		{ &runner->cancels_at_ms, poll_cancels },
+		{ &runner->share_at_ms, share_leases },
 	};
 	(void)pthread_mutex_lock(&box->mutex);
 	while (!runner->stopping) {

@@ -38,6 +38,7 @@ struct postern_runner {
 	/* Used by the maintenance thread alone. */
 	int64_t recover_at_ms;
 	int64_t cancels_at_ms;
+	int64_t share_at_ms;
 	int64_t poll_at_ms;
 	int64_t clean_at_ms;
 	struct postern__cleanup cleanup;

@@ -88,6 +88,7 @@ static void write_row(const struct postern__call *call, const char *store,
 	postern__json_pair_uint(buf, "failures", row->failures);
 	postern__json_pair_uint(buf, "starts", row->starts);
 	postern__json_pair_uint(buf, "crashes", row->crashes);
+	postern__json_pair_uint(buf, "returns", row->returns);
 	postern__json_pair_uint(buf, "fence", row->fence);
 	postern__write_time(buf, "received_at", row->received_at_ms);
 	postern__write_time(buf, "next_at", row->next_at_ms);

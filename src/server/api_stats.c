@@ -100,6 +100,7 @@ static void write_handler(const struct postern__call *call, const char *store,
 	postern__write_time(buf, "oldest_open_at", handler->oldest_open_at_ms);
 	postern__json_pair_uint(buf, "done", handler->done);
 	postern__json_pair_uint(buf, "discarded", handler->discarded);
+	postern__json_pair_uint(buf, "returned", handler->returned);
 	postern__json_close(buf, '}');
 }
 

@@ -19,8 +19,9 @@ extern const struct tap_case recover_cases[];
 extern const struct tap_case suspect_cases[];
 extern const struct tap_case lock_cases[];
 extern const struct tap_case node_cases[];
-/* Only for stores that several nodes can share. */
+/* Only for stores that several nodes, or processes, can share. */
 extern const struct tap_case engage_cases[];
+extern const struct tap_case share_cases[];
 extern const struct tap_case clean_cases[];
 extern const struct tap_case enrol_cases[];
 extern const struct tap_case name_cases[];

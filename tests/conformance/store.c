@@ -42,6 +42,7 @@ int main(int argc, char **argv) {
 		lock_cases,
 		node_cases,
 		conformance_target.shared ? engage_cases : &no_case,
+		conformance_target.apart ? share_cases : &no_case,
 		clean_cases,
 		enrol_cases,
 		name_cases,

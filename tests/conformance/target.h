@@ -15,6 +15,7 @@
 struct conformance_target {
 	const char *name; /* as in the table of operations */
 	bool shared;      /* several nodes can share it: it has engage() */
+	bool apart;       /* in processes of their own: it has share() */
 
 	/* Open a new, empty store; NULL if it cannot be opened. */
 	struct postern_store *(*open)(const struct postern_store_options *options);

@@ -192,6 +192,7 @@ static void postgres_roll_back(void *transaction) {
 const struct conformance_target conformance_target = {
 	.name = "postgres",
 	.shared = true,
+	.apart = true,
 	.open = postgres_open,
 	.reopen = postgres_reopen,
 	.close = postgres_close,

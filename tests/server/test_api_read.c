@@ -130,8 +130,8 @@ static void listing(void) {
 	CHECK_INT(json_array_size(fixture_value(&self, "items")), 1);
 	static const char *const members[] = { "seq", "message_id", "source",
 		"channel", "handler", "type", "state", "failures", "starts", "crashes",
-		"fence", "received_at", "next_at", "leased_at", "finished_at",
-		"last_error" };
+		"returns", "fence", "received_at", "next_at", "leased_at",
+		"finished_at", "last_error" };
 	for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
 		char path[64];
 		(void)snprintf(path, sizeof path, "items.0.%s", members[i]);

@@ -91,7 +91,7 @@ def open_count(schema):
 
 def runs(place):
     """How many runs each server has started."""
-    pids = [int(line) for line in place.read("runs").splitlines()]
+    pids = [int(line.split()[0]) for line in place.read("runs").splitlines()]
     return {pid: pids.count(pid) for pid in pids}
 
 
@@ -132,7 +132,9 @@ def _(place):
     until(lambda: open_count("half") == 0)
     took = time.monotonic() - begun
     ideal = RUNS * took_s / (len(nodes) * concurrency)
-    print(f"# {RUNS} runs took {took:.2f} s, {took / ideal:.3f} of the ideal time")
+    returned = SERVER.sql("SELECT sum(returned) FROM half.handler_tally")[0]
+    print(f"# {RUNS} runs took {took:.2f} s, {took / ideal:.3f} of the ideal"
+          f" time; {returned} leases were returned to an idle server")
     lines = [line.split() for line in place.read("runs").splitlines()]
     equal(sorted(name for _, name in lines),
           sorted(f"m{number}" for number in range(RUNS)))
@@ -141,6 +143,48 @@ def _(place):
     for node in nodes:
         count = sum(int(pid) == node.server.pid for pid, _ in lines)
         assert 0.4 * RUNS <= count <= 0.6 * RUNS, (count, RUNS)
+        equal(node.server.stop(), 0)
+
+
+@case("what waits at one server goes back while the other is idle, and is counted")
+def _(place):
+    slow = place.file("slow")
+    wait = program(
+        place, "wait",
+        f"echo $PPID $CE_ID >> {place.file('runs')}\n"
+        f"while [ -e {slow} ]; do sleep 0.1; done")
+    place.write("runs", "")
+    one, two = (Node(place, "back", name, wait, "concurrency: 2")
+                for name in ("one", "two"))
+    # Quick runs, after which the first server leases a second of quick work.
+    one.send_many(range(40))
+    until(lambda: open_count("back") == 0)
+    until(lambda: SERVER.sql(
+        "SELECT count(*) FROM back.node_handler JOIN back.node_sleep"
+        " USING (node) WHERE idle AND sleeps") == ["2"])
+    place.write("slow", "")
+    place.write("runs", "")
+    one.send_many(range(100, 108))
+    # Two hang at each; the second has its own from what the first returned.
+    expected = {node.server.pid: 2 for node in (one, two)}
+    until(lambda: runs(place) == expected)
+    rows = place.ok("list", "-c", place.file("one.yaml"), "--json").json()
+    returns = [row["returns"] for row in rows if row["state"] != "done"]
+    equal(len(returns), 8)
+    assert returns.count(1) >= 2, returns
+    os.remove(slow)
+    until(lambda: open_count("back") == 0)
+    lines = [line.split() for line in place.read("runs").splitlines()]
+    equal(sorted(name for _, name in lines),
+          sorted(f"m{number}" for number in range(100, 108)))
+    # A return is neither a start nor a failure.
+    equal(SERVER.sql("SELECT starts, failures, count(*) FROM back.ledger"
+                     " GROUP BY starts, failures"), ["1|0|48"])
+    shown = place.ok("stats", "-c", place.file("one.yaml"), "--json").json()
+    returned = shown["handlers"][0]["returned"]
+    assert returned >= sum(returns), (returned, returns)
+    assert returned <= 2 * 8, returned
+    for node in (one, two):
         equal(node.server.stop(), 0)
 
 

@@ -210,6 +210,9 @@ struct postern_settlement {
 	uint64_t group;      /* of the error, see core/error_group.h; 0: none */
 	bool again;          /* repeated: it was in a batch that failed */
 	bool broke; /* PENDING: the connection broke under it, which is counted */
+	/* RETURNED: to idle nodes, which is counted: the node does not claim it
+	   again for a second, other nodes do. Only in stores with share(). */
+	bool shared;
 	/* out */
 	int code;
 };
@@ -258,7 +261,8 @@ struct postern_claimed {
 	int64_t channel;
 	uint64_t fence; /* after this claim */
 	uint32_t failures;
-	uint32_t breaks; /* settlements with `broke` since it was opened */
+	uint32_t breaks;  /* settlements with `broke` since it was opened */
+	uint32_t returns; /* settlements with `shared` since it was opened */
 	enum postern_suspicion suspicion;
 	/* NULL: the message is missing; the caller poisons the delivery. */
 	const struct postern_message *message;
@@ -273,6 +277,16 @@ struct postern_claims {
 	int64_t next_due_ms;
 	/* Suspects of the wanted in-process handlers that are not claimed. */
 	uint64_t suspects_waiting;
+};
+
+/* What nodes tell each other about a handler, see share(). */
+struct postern_share {
+	int64_t handler; /* a handler id */
+	bool idle;       /* the node would start a delivery of it at once */
+	bool surplus;    /* the node has leased more of it than it starts soon */
+	/* out, if `surplus`: how many other nodes are idle for it, under any of its
+	   ids, have not expired, and wait for notifications. */
+	uint32_t idle_nodes;
 };
 
 /*
@@ -718,6 +732,16 @@ struct postern_store_ops {
 	int (*read_cancels)(struct postern_store *store, uint64_t node,
 			struct postern_memory *memory, struct postern_cancel_request **out,
 			size_t *count_out, struct postern_error *error);
+
+	/*
+	 * Record for which handlers the node is idle, in place of what it recorded
+	 * for them before, and read how many other nodes are. An enrolment of the
+	 * node records that it is idle for none. NULL in stores that only one
+	 * process has open.
+	 */
+	int (*share)(struct postern_store *store, uint64_t node,
+			struct postern_share *handlers, size_t count,
+			struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */

@@ -101,7 +101,7 @@ static int prepare_arrivals(struct pg_connection *connection, struct work *work,
 static int16_t state_code(const struct postern_settlement *settlement) {
 	switch (settlement->to) {
 	case POSTERN_SETTLE_PENDING: return settlement->broke ? 0 : 1;
-	case POSTERN_SETTLE_RETURNED: return 2;
+	case POSTERN_SETTLE_RETURNED: return settlement->shared ? -1 : 2;
 	case POSTERN_SETTLE_DONE: return 3;
 	case POSTERN_SETTLE_POISONED: return 4;
 	case POSTERN_SETTLE_DISCARDED: return 5;

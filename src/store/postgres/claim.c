@@ -33,6 +33,7 @@ enum {
 	FENCE,
 	FAILURES,
 	BREAKS,
+	RETURNS,
 	SUSPICION,
 	WANT,
 	CHANNEL,
@@ -67,6 +68,7 @@ static int read_row(const struct pg_query *query, int row,
 		.fence = (uint64_t)postern__pg_get(query, row, FENCE),
 		.failures = (uint32_t)postern__pg_get(query, row, FAILURES),
 		.breaks = (uint32_t)postern__pg_get(query, row, BREAKS),
+		.returns = (uint32_t)postern__pg_get(query, row, RETURNS),
 		.suspicion =
 				(enum postern_suspicion)postern__pg_get(query, row, SUSPICION),
 	};

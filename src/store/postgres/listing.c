@@ -41,16 +41,18 @@ static const char *const columns[PART_COUNT] = {
 				  " AS next_at,"
 				  " CASE WHEN d.node IS NULL THEN 0 ELSE d.since END"
 				  " AS leased_at, 0::bigint AS finished_at, d.node,"
-				  " d.error_group",
+				  " d.error_group, coalesce(d.returns, 0) AS returns",
 	[PART_LEDGER] = "d.seq, d.handler, d.state::integer AS state,"
 					" d.fence, d.failures, d.starts, d.crashes,"
 					" 0::bigint AS next_at, 0::bigint AS leased_at,"
-					" d.finished_at, NULL::bigint AS node, d.error_group",
+					" d.finished_at, NULL::bigint AS node, d.error_group,"
+					" 0 AS returns",
 	[PART_PARKED] = "d.seq, 0 AS handler, 6 AS state,"
 					" 0::bigint AS fence, 0 AS failures, 0 AS starts,"
 					" 0 AS crashes, 0::bigint AS next_at,"
 					" 0::bigint AS leased_at, 0::bigint AS finished_at,"
-					" NULL::bigint AS node, NULL::bigint AS error_group",
+					" NULL::bigint AS node, NULL::bigint AS error_group,"
+					" 0 AS returns",
 };
 
 static const char *const tables[PART_COUNT] = {
@@ -77,7 +79,7 @@ _Static_assert(POSTERN_STATE_PENDING == 1 && POSTERN_STATE_LEASED == 2 &&
 #define PAGE_BEGIN                                                            \
 	"SELECT d.seq, d.handler, d.state, d.fence, d.failures, d.starts,"        \
 	" d.crashes, d.next_at, d.leased_at, d.finished_at, d.node,"              \
-	" d.error_group, " LAST_ERROR ","                                         \
+	" d.error_group, d.returns, " LAST_ERROR ","                              \
 	" h.key, m.id, coalesce(m.source, c.first_name, c.name), m.type, c.name," \
 	" m.received_at FROM (SELECT * FROM ("
 #define PAGE_END(direction)                                     \
@@ -388,6 +390,7 @@ bool postern__pg_listing_read(const struct pg_query *query, int row,
 		.leased_at_ms = postern__pg_get(query, row, PG_ROW_LEASED_AT),
 		.finished_at_ms = postern__pg_get(query, row, PG_ROW_FINISHED_AT),
 		.node = (uint64_t)postern__pg_get(query, row, PG_ROW_NODE),
+		.returns = (uint32_t)postern__pg_get(query, row, PG_ROW_RETURNS),
 		.handler_id = postern__pg_get(query, row, PG_ROW_HANDLER),
 	};
 	const struct {

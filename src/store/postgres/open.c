@@ -229,6 +229,7 @@ static const struct postern_store_ops pg_ops = {
 	.read_runs = postern__pg_read_runs,
 	.request_cancel = postern__pg_request_cancel,
 	.read_cancels = postern__pg_read_cancels,
+	.share = postern__pg_share,
 };
 
 static void pg_end_look(void *connection) {

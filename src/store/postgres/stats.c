@@ -96,6 +96,7 @@ static bool copy_handlers(const struct pg_query *query, struct work *work) {
 		handler->oldest_pending_at_ms = postern__pg_get(query, row, 8);
 		handler->waiting = (uint64_t)postern__pg_get(query, row, 14);
 		handler->oldest_open_at_ms = postern__pg_get(query, row, 15);
+		handler->returned = (uint64_t)postern__pg_get(query, row, 16);
 	}
 	work->stats.handlers = stats;
 	work->stats.handler_count = (size_t)count;
@@ -122,7 +123,8 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 			" ended AS (SELECT handler, count(*) AS poisoned FROM @ledger"
 			" WHERE state = 4 AND state <> 3 GROUP BY handler),"
 			" tally AS (SELECT handler, sum(done)::bigint AS done,"
-			" sum(discarded)::bigint AS discarded"
+			" sum(discarded)::bigint AS discarded,"
+			" sum(returned)::bigint AS returned"
 			" FROM @handler_tally GROUP BY handler),"
 			" total AS (SELECT a.owner, sum(o.pending)::bigint AS pending,"
 			" sum(o.retrying)::bigint AS retrying,"
@@ -131,7 +133,8 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 			" sum(t.done)::bigint AS done,"
 			" sum(t.discarded)::bigint AS discarded, min(o.oldest) AS oldest,"
 			" sum(o.waiting)::bigint AS waiting,"
-			" min(o.oldest_open) AS oldest_open"
+			" min(o.oldest_open) AS oldest_open,"
+			" sum(t.returned)::bigint AS returned"
 			" FROM @handler a LEFT JOIN open o ON o.handler = a.id"
 			" LEFT JOIN ended e ON e.handler = a.id"
 			" LEFT JOIN tally t ON t.handler = a.id GROUP BY a.owner)"
@@ -139,7 +142,7 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 			" t.leased, t.poisoned, t.done, t.discarded, m.received_at,"
 			" h.paused, h.paused_at, h.paused_until, h.pause_reason, "
 			"h.pause_by,"
-			" t.waiting, n.received_at"
+			" t.waiting, n.received_at, t.returned"
 			" FROM total t JOIN @handler h ON h.id = t.owner"
 			" LEFT JOIN @message m ON m.seq = t.oldest"
 			" LEFT JOIN @message n ON n.seq = t.oldest_open ORDER BY h.id",

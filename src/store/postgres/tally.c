@@ -36,8 +36,8 @@ int postern__pg_fold_tallies(struct pg_connection *connection,
 			" duplicates, conflicts, dropped) SELECT channel, sum(accepted),"
 			" sum(duplicates), sum(conflicts), sum(dropped)"
 			" FROM c GROUP BY channel)"
-			" INSERT INTO @handler_tally (handler, done, discarded)"
-			" SELECT handler, sum(done), sum(discarded)"
+			" INSERT INTO @handler_tally (handler, done, discarded, returned)"
+			" SELECT handler, sum(done), sum(discarded), sum(returned)"
 			" FROM h GROUP BY handler",
 			error);
 	postern__pg_end(&query);

@@ -73,11 +73,13 @@ CREATE INDEX handler_owner ON @handler (owner);
 -- Handlers that an accept must resolve first: rarely any.
 CREATE INDEX handler_special ON @handler (id) WHERE owner <> id OR paused;
 
--- Deliveries that ended as done or discarded; appended as in channel_tally.
+-- Deliveries that ended as done or discarded, and leases that were returned to
+-- idle nodes; appended as in channel_tally.
 CREATE TABLE @handler_tally (
 	handler integer NOT NULL,
 	done bigint NOT NULL DEFAULT 0,
-	discarded bigint NOT NULL DEFAULT 0
+	discarded bigint NOT NULL DEFAULT 0,
+	returned bigint NOT NULL DEFAULT 0
 );
 
 -- The starts that were granted to handlers with a rate, in one slot and the 21
@@ -151,9 +153,12 @@ CREATE TABLE @cancel (
 CREATE TABLE @gone (
 	node bigint PRIMARY KEY
 );
+-- idle: the node would start a delivery of the handler at once; written about
+-- once a second, if it changed.
 CREATE TABLE @node_handler (
 	node bigint NOT NULL REFERENCES @node ON DELETE CASCADE,
 	handler integer NOT NULL,
+	idle boolean NOT NULL DEFAULT false,
 	PRIMARY KEY (node, handler)
 );
 -- The channels that a node accepts messages for, staged ones included.
@@ -215,7 +220,9 @@ CREATE TABLE @seen (
 -- for none; solo: leased as the only suspect, so that losing its node is a
 -- crash. order_hash: for channels that keep an order. error_group: of the last
 -- error (src/core/error_group.h), NULL if none was stored since it was opened.
--- breaks: how often the connection broke under it, NULL for never.
+-- breaks: how often the connection broke under it, NULL for never. returns: how
+-- often its lease was returned to idle nodes, NULL for never; returned_by: the
+-- node that did that last and does not claim it for a second, NULL once claimed.
 CREATE TABLE @open (
 	seq bigint NOT NULL,
 	fence bigint NOT NULL,
@@ -231,6 +238,8 @@ CREATE TABLE @open (
 	solo boolean NOT NULL,
 	error_group bigint,
 	breaks integer,
+	returns integer,
+	returned_by bigint,
 	PRIMARY KEY (seq, handler)
 ) WITH (
 	fillfactor = 80,

@@ -186,7 +186,8 @@ BEGIN
 END $$;
 
 -- Settles leases. p_to: 3 done, 4 poisoned, 5 discarded, 1 pending again, 0
--- pending after the connection broke, 2 returned as if never started. p_again: an earlier try may have taken effect;
+-- pending after the connection broke, 2 returned as if never started, -1 the
+-- same, to idle nodes. p_again: an earlier try may have taken effect;
 -- deliveries that are in the resulting state count as settled. Returns the
 -- positions of the settlements that took effect, NULL for all. Arrays except
 -- p_seq and the texts have one item if all values are the same.
@@ -266,20 +267,25 @@ BEGIN
 		RETURN NULL;
 	END IF;
 
-	IF p_to && ARRAY[0, 1, 2]::smallint[] THEN
+	IF p_to && ARRAY[-1, 0, 1, 2]::smallint[] THEN
 		WITH back AS (
 			UPDATE @open o SET node = NULL, since = p_now,
-				due_at = p_now + CASE kind WHEN 2 THEN 0 ELSE s.delay END,
-				failures = CASE kind WHEN 2 THEN o.failures ELSE s.failures END,
-				starts = o.starts - CASE kind WHEN 2 THEN 1 ELSE 0 END,
+				due_at = p_now + CASE WHEN started THEN s.delay ELSE 0 END,
+				failures = CASE WHEN started THEN s.failures
+					ELSE o.failures END,
+				starts = o.starts - CASE WHEN started THEN 0 ELSE 1 END,
 				crashes = 0, suspect = 0, solo = false,
-				error_group = coalesce(CASE kind WHEN 2 THEN NULL
-					ELSE p_group[s.n] END, o.error_group),
+				error_group = coalesce(CASE WHEN started THEN p_group[s.n] END,
+					o.error_group),
 				breaks = CASE kind WHEN 0 THEN coalesce(o.breaks, 0) + 1
-					ELSE o.breaks END
+					ELSE o.breaks END,
+				returns = CASE kind WHEN -1 THEN coalesce(o.returns, 0) + 1
+					ELSE o.returns END,
+				returned_by = CASE kind WHEN -1 THEN p_node END
 			FROM (SELECT seq, coalesce(handler, p_handler[1]) AS handler,
 					coalesce(fence, p_fence[1]) AS fence,
 					coalesce(kind, p_to[1]) AS kind,
+					coalesce(kind, p_to[1]) IN (0, 1) AS started,
 					coalesce(delay, p_delay[1]) AS delay,
 					coalesce(failures, p_failures[1]) AS failures, n
 				FROM unnest(p_seq, p_handler, p_fence, p_to, p_delay,
@@ -289,7 +295,10 @@ BEGIN
 				WHERE k.seq = s.seq AND k.handler = s.handler OFFSET 0) AS k
 			WHERE s.kind < 3 AND o.ctid = k.place
 				AND o.fence = s.fence AND o.node = p_node
-			RETURNING s.n
+			RETURNING s.n, s.kind, o.handler
+		), tally AS (
+			INSERT INTO @handler_tally (handler, returned)
+			SELECT handler, count(*) FROM back WHERE kind = -1 GROUP BY handler
 		)
 		SELECT coalesce(array_agg(n::integer), '{}') INTO v_others FROM back;
 	END IF;
@@ -327,7 +336,7 @@ BEGIN
 						AND o.fence = s.fence AND o.node IS NULL OFFSET 0)
 					-- A lease that was recovered or returned looks the same,
 					-- but has no attempt.
-					AND (s.kind = 2 OR EXISTS (SELECT 1 FROM @attempt t
+					AND (s.kind IN (-1, 2) OR EXISTS (SELECT 1 FROM @attempt t
 						WHERE t.seq = s.seq AND t.handler = s.handler
 							AND t.fence = s.fence OFFSET 0)));
 	END IF;
@@ -806,7 +815,7 @@ BEGIN
 				s_outcome, s_error, s_group, p_attempts_kept);
 		END IF;
 	END IF;
-	IF s_to && ARRAY[2]::smallint[] OR false = ANY (r_lease)
+	IF s_to && ARRAY[-1, 2]::smallint[] OR false = ANY (r_lease)
 			OR (cardinality(r_lease) > 0 AND NOT held) THEN
 		PERFORM @wake_1(p_node);
 	END IF;
@@ -963,6 +972,9 @@ END $$;
 -- p_latest: the latest known time of the clock. If the clock went back,
 -- deliveries that are pending since a later time than now are due at once.
 --
+-- Deliveries that this node returned to idle nodes are left to them for a
+-- second.
+--
 -- m_handler, m_from: for this id, read deliveries that are due since then
 -- before the others. Claimed ones stay in the index until it is vacuumed, and a
 -- node that drains a large backlog would scan all of them each time.
@@ -972,7 +984,7 @@ CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 	w_max integer[], w_in_process boolean[], m_handler integer[],
 	m_from bigint[], p_max integer, p_bytes bigint)
 	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
-		breaks integer, suspicion smallint, want integer, channel integer, id text, source text, type text,
+		breaks integer, returns integer, suspicion smallint, want integer, channel integer, id text, source text, type text,
 		subject text, "time" text, content_type text, correlation_id text,
 		traceparent text, transport text, headers bytea, body bytea,
 		received_at bigint, held boolean, now bigint, next_due bigint,
@@ -1007,7 +1019,8 @@ BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
 	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
-			NULL::integer, NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL,
+			NULL::integer, NULL::integer, NULL::integer, NULL::smallint,
+			NULL::integer, NULL::integer, NULL,
 			NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea,
 			NULL::bytea, NULL::bigint, false, v_now, -1::bigint, 0::bigint,
 			NULL::bigint, NULL::integer[], NULL::bigint[];
@@ -1083,6 +1096,8 @@ BEGIN
 					WHERE p.handler = v_want.handler AND p.node IS NULL
 						AND p.suspect = 0 AND p.due_at <= v_high
 						AND p.due_at >= v_low
+						AND (p.returned_by IS DISTINCT FROM p_node
+							OR p.since <= v_now - 1000)
 					ORDER BY p.due_at, p.seq
 					LIMIT least(v_want.max, p_max - cardinality(v_places))
 					FOR UPDATE SKIP LOCKED) AS o
@@ -1122,14 +1137,16 @@ BEGIN
 		WITH leased AS (
 			UPDATE @open o SET node = p_node, since = v_now,
 				fence = o.fence + 1, starts = o.starts + 1,
+				returned_by = NULL,
 				solo = u.n <= v_suspects AND v_suspicion = 2,
 				suspect = CASE WHEN u.n <= v_suspects THEN o.suspect ELSE 0 END
 			FROM unnest(v_places) WITH ORDINALITY AS u (place, n)
 			WHERE o.ctid = u.place AND o.node IS NULL
 			RETURNING u.n, o.seq, o.handler, o.fence, o.failures, o.due_at,
-				o.breaks
+				o.breaks, o.returns
 		)
 		SELECT l.seq, l.handler, l.fence, l.failures, coalesce(l.breaks, 0),
+			coalesce(l.returns, 0),
 			CASE WHEN l.n <= v_suspects THEN v_suspicion ELSE 0::smallint END,
 			v_wants[array_position(v_ids, l.handler)],
 			m.channel, m.id, coalesce(m.source, c.first_name, c.name), m.type, m.subject,
@@ -1152,12 +1169,22 @@ BEGIN
 		SELECT p.due_at INTO v_due FROM @open p
 			WHERE p.handler = v_want.handler AND p.node IS NULL
 				AND p.suspect = 0 AND p.due_at >= v_want.start
+				AND (p.returned_by IS DISTINCT FROM p_node
+					OR p.since <= v_now - 1000)
 			ORDER BY p.due_at LIMIT 1;
 		IF v_want.start > 0 AND (v_due IS NULL OR v_due > v_now) THEN
 			SELECT p.due_at INTO v_due FROM @open p
 				WHERE p.handler = v_want.handler AND p.node IS NULL
 					AND p.suspect = 0
+					AND (p.returned_by IS DISTINCT FROM p_node
+						OR p.since <= v_now - 1000)
 				ORDER BY p.due_at LIMIT 1;
+		END IF;
+		IF v_due IS NULL OR v_due > v_now THEN -- those it returned itself
+			SELECT least(v_due, min(p.since) + 1000) INTO v_due FROM @open p
+				WHERE p.handler = v_want.handler AND p.node IS NULL
+					AND p.suspect = 0 AND p.due_at <= v_now
+					AND p.due_at > v_now - 1000 AND p.returned_by = p_node;
 		END IF;
 		SELECT least(v_due, min(p.due_at)) INTO v_due FROM @open p
 			WHERE p.suspect > 0 AND p.handler = v_want.handler
@@ -1172,10 +1199,37 @@ BEGIN
 	UPDATE @node_sleep n SET sleeps = v_next <> 0
 		WHERE n.node = p_node AND n.sleeps <> (v_next <> 0);
 	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
-		NULL::integer, NULL::integer, NULL::smallint, NULL::integer, NULL::integer, NULL, NULL,
-		NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
+		NULL::integer, NULL::integer, NULL::integer, NULL::smallint,
+		NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
 		NULL::bigint, true, v_now, v_next, v_waiting,
 		pg_current_xact_id_if_assigned()::text::bigint, v_ids, v_reached;
+END $$;
+
+-- Records for which of these handlers the node is idle, p_idle. Returns for each
+-- whose p_surplus is true how many other nodes that live and sleep are idle, for
+-- the handler under any of its ids.
+CREATE FUNCTION @share_1(p_node bigint, p_now bigint, p_handler integer[],
+	p_idle boolean[], p_surplus boolean[])
+	RETURNS integer[] LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+BEGIN
+	UPDATE @node_handler n SET idle = u.idle
+		FROM unnest(p_handler, p_idle) AS u (handler, idle)
+		WHERE n.node = p_node AND n.handler = u.handler
+			AND n.idle <> u.idle;
+	RETURN ARRAY(SELECT CASE WHEN u.surplus THEN
+			(SELECT count(DISTINCT n.node)::integer FROM @handler h
+				JOIN @handler k ON k.owner = h.owner
+				JOIN @node_handler n ON n.handler = k.id
+				JOIN @node_sleep s ON s.node = n.node
+				JOIN @node_term t ON t.node = n.node
+				WHERE h.id = u.handler AND n.node <> p_node AND n.idle
+					AND s.sleeps AND t.late_since IS NULL
+					AND coalesce(t.lives_until > v_now, true))
+			ELSE 0 END
+		FROM unnest(p_handler, p_surplus) WITH ORDINALITY
+			AS u (handler, surplus, i) ORDER BY i);
 END $$;
 
 -- Waits for all running batches; those that start later wait for the end of

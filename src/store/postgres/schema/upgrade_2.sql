@@ -41,7 +41,10 @@ CREATE TABLE @node_run (
 );
 
 -- Groups of errors.
-ALTER TABLE @open ADD COLUMN error_group bigint, ADD COLUMN breaks integer;
+ALTER TABLE @open ADD COLUMN error_group bigint, ADD COLUMN breaks integer,
+	ADD COLUMN returns integer, ADD COLUMN returned_by bigint;
+ALTER TABLE @handler_tally ADD COLUMN returned bigint NOT NULL DEFAULT 0;
+ALTER TABLE @node_handler ADD COLUMN idle boolean NOT NULL DEFAULT false;
 ALTER TABLE @ledger ADD COLUMN error_group bigint;
 CREATE INDEX open_group ON @open (error_group, seq, handler)
 	WHERE error_group IS NOT NULL;
