@@ -159,7 +159,7 @@ enum postern_event_object {
 	X(STORE_CREATED, store_created, INFO, STORE, FIELDS_NONE, \
 			"created store") \
 	X(STORE_UNSAFE, store_unsafe, WARN, STORE, FIELDS_NONE, \
-			"store may lose accepted messages") \
+			"store may lose accepted messages or markers") \
 	X(STORE_FAILED, store_failed, ERROR, STORE, FIELD_ERROR, \
 			"store unavailable") \
 	X(STORE_WORKS, store_available, INFO, STORE, FIELDS_NONE, \

@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include <libgen.h>
 #include <postern/event.h>
+#include <postern/guard.h>
 #include <postern/health.h>
 #include <postern/inspect.h>
 #include <postern/sys/store.h>
@@ -37,6 +38,7 @@
 #include "server/config.h"
 #include "server/config_section.h"
 #include "server/left.h"
+#include "server/marker_watch.h"
 #include "server/server_check.h"
 #include "server/socket.h"
 #include "server/store_open.h"
@@ -438,6 +440,29 @@ static void check_store(struct check *check,
 	}
 }
 
+/* Check a store that keeps markers only: whether its server can be reached, and
+   how it can lose markers. */
+static void check_markers(struct check *check,
+		const struct postern__config_store *store) {
+	struct postern_guard_options options;
+	struct postern_guard *guard = NULL;
+	struct postern_error error;
+	char warning[POSTERN__MARKER_WARNING_MAX] = "";
+	postern__config_guard_options(store, &options);
+	int r = postern_guard_open(store->values.store, &options, &guard, &error);
+	if (r == POSTERN_OK) {
+		r = postern_guard_check(guard, warning, sizeof warning, &error);
+	}
+	if (r == POSTERN_E_UNSUPPORTED && guard) {
+		report(check, POSTERN__EXIT_OK, "%s", error.text);
+	} else if (r != POSTERN_OK) {
+		report(check, postern__exit_of(r), "%s", error.text);
+	} else if (*warning) {
+		report(check, POSTERN__EXIT_OK, "markers may be lost: %s", warning);
+	}
+	postern_guard_destroy(guard);
+}
+
 /* The JSON at a path of the server; NULL: it did not respond with any. */
 static json_t *get_json(const struct postern__socket *socket, const char *path,
 		const char *query) {
@@ -567,8 +592,11 @@ static void check_stores(struct check *check) {
 	bool several = postern__config_store_count(cli->config) > 1;
 	bool served;
 	for (size_t i = 0; i < cli->store_count; i++) {
-		if (postern__store_is_durable(cli->stores[i]->values.store)) {
-			check->store = several ? cli->stores[i]->name : NULL;
+		const char *url = cli->stores[i]->values.store;
+		check->store = several ? cli->stores[i]->name : NULL;
+		if (!postern__store_keeps_messages(url)) {
+			check_markers(check, cli->stores[i]);
+		} else if (postern__store_is_durable(url)) {
 			check_store(check, cli->stores[i]);
 		}
 	}

@@ -104,6 +104,9 @@ static int clean_all(struct postern__cli *cli, json_t *total) {
 				!postern__store_is_durable(stores[i]->values.store)) {
 			continue;
 		}
+		if (!postern__store_keeps_messages(stores[i]->values.store)) {
+			continue;
+		}
 		cli->stores[0] = stores[i];
 		int r = clean_store(cli, total);
 		worst = worst ? worst : r;
@@ -127,7 +130,7 @@ static bool has_retention(const struct postern__config *config) {
 int postern__command_cleanup(struct postern__cli *cli) {
 	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_files(cli);
+		r = postern__cli_need_files(cli, false);
 	}
 	if (r) {
 		return r;

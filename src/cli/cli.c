@@ -167,10 +167,31 @@ static int print_nothing_durable(const struct postern__cli *cli) {
 	return POSTERN__EXIT_USAGE;
 }
 
+/* Fails, after printing why, if no store of the command keeps messages. */
+static int need_messages(const struct postern__cli *cli) {
+	for (size_t i = 0; i < cli->store_count; i++) {
+		if (postern__store_keeps_messages(cli->stores[i]->values.store)) {
+			return POSTERN__EXIT_OK;
+		}
+	}
+	postern__err_print("store '%s' (%s) keeps markers only: '%s' has nothing "
+					   "to do",
+			cli->stores[0]->name,
+			postern__store_kind_name(cli->stores[0]->values.store),
+			cli->command->name);
+	return POSTERN__EXIT_USAGE;
+}
+
 int postern__cli_need_kept(struct postern__cli *cli) {
 	size_t count = 0;
+	int r = need_messages(cli);
+	if (r != POSTERN__EXIT_OK) {
+		return r;
+	}
 	for (size_t i = 0; i < cli->store_count; i++) {
-		if (postern__store_is_durable(cli->stores[i]->values.store)) {
+		const char *url = cli->stores[i]->values.store;
+		if (postern__store_is_durable(url) &&
+				postern__store_keeps_messages(url)) {
 			cli->stores[count++] = cli->stores[i];
 		}
 	}
@@ -178,9 +199,12 @@ int postern__cli_need_kept(struct postern__cli *cli) {
 	return count > 0 ? POSTERN__EXIT_OK : print_nothing_durable(cli);
 }
 
-int postern__cli_need_files(const struct postern__cli *cli) {
-	return has_durable_store(cli->config) ? POSTERN__EXIT_OK
-										  : print_nothing_durable(cli);
+int postern__cli_need_files(const struct postern__cli *cli, bool markers) {
+	int r = markers ? POSTERN__EXIT_OK : need_messages(cli);
+	if (r == POSTERN__EXIT_OK && !has_durable_store(cli->config)) {
+		r = print_nothing_durable(cli);
+	}
+	return r;
 }
 
 int postern__cli_count(const struct postern__cli *cli, const char *flag,

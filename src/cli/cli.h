@@ -55,15 +55,16 @@ int postern__cli_configure(struct postern__cli *cli);
 int postern__cli_configure_from(struct postern__cli *cli, const char *path);
 
 /*
- * For commands that need a durable store: remove the other stores. Returns
- * POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE, after printing why, if none
+ * For commands that need a durable store of messages: remove the other stores.
+ * Returns POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE, after printing why, if none
  * remains.
  */
 int postern__cli_need_kept(struct postern__cli *cli);
 
 /* For commands that a server can answer: fail in the same way only if no store
-   of the configuration is durable, because then no server has one. */
-int postern__cli_need_files(const struct postern__cli *cli);
+   of the configuration is durable, because then no server has one. With
+   `markers`, stores that keep markers only are enough. */
+int postern__cli_need_files(const struct postern__cli *cli, bool markers);
 
 /* A number given by a flag, from min to max; *out is not changed without the
    flag. Returns POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE after printing why. */

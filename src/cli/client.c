@@ -37,11 +37,20 @@ static bool is_open(const struct postern__client *client) {
 	return client->stores.count > 0;
 }
 
+static bool is_reading(enum postern__need need) {
+	return need == POSTERN__NEED_READ || need == POSTERN__NEED_READ_ANY;
+}
+
+/* Whether a store that keeps markers only can be used. */
+static bool takes_markers(enum postern__need need) {
+	return need == POSTERN__NEED_READ_ANY || need == POSTERN__NEED_MARK;
+}
+
 int postern__client_begin(struct postern__cli *cli, enum postern__need need,
 		struct postern__client **out) {
 	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK && !cli->markers_url) {
-		r = postern__cli_need_files(cli);
+		r = postern__cli_need_files(cli, takes_markers(need));
 	}
 	if (r) {
 		return r;
@@ -78,13 +87,22 @@ static void print_created(void *context, const struct postern_event *event) {
 	}
 }
 
+static int open_markers(struct postern__client *client,
+		const struct postern__config_store *store,
+		struct postern_error *error) {
+	struct postern_guard_options options;
+	postern__config_guard_options(store, &options);
+	return postern__stores_open_markers(&client->stores, store->name,
+			store->values.store, &options, error);
+}
+
 static int open_store(struct postern__client *client,
 		const struct postern__config_store *store,
 		struct postern_error *error) {
 	struct postern_box_options options;
 	struct postern_box *box = NULL;
 	postern__config_box_options(store, &options);
-	options.read_only = client->need == POSTERN__NEED_READ;
+	options.read_only = is_reading(client->need);
 	options.must_exist = client->need != POSTERN__NEED_ACCEPT &&
 						 client->need != POSTERN__NEED_MARK;
 	options.no_migrate = true;
@@ -106,14 +124,20 @@ static int open_store(struct postern__client *client,
 			store->values.store, box, error);
 }
 
+/* Whether the command uses the store without a server. */
+static bool is_used(const struct postern__client *client, const char *url) {
+	return postern__store_is_durable(url) &&
+		   (postern__store_keeps_messages(url) || takes_markers(client->need));
+}
+
 /* Open all durable stores of the command. */
 static int open_stores(struct postern__client *client,
 		struct postern_error *error) {
 	const struct postern__cli *cli = client->cli;
 	int r = POSTERN_OK;
 	if (cli->markers_url) {
-		return postern__stores_open_markers(&client->stores, cli->markers_url,
-				error);
+		return postern__stores_open_markers(&client->stores,
+				POSTERN__STORE_DEFAULT, cli->markers_url, NULL, error);
 	}
 	if (is_started(client)) {
 		/* Checked before a store is created that could not be used. */
@@ -121,10 +145,12 @@ static int open_stores(struct postern__client *client,
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < cli->store_count; i++) {
 		const struct postern__config_store *store = cli->stores[i];
-		if (!postern__store_is_durable(store->values.store)) {
+		if (!is_used(client, store->values.store)) {
 			continue;
 		}
-		r = open_store(client, store, error);
+		r = postern__store_keeps_messages(store->values.store)
+					? open_store(client, store, error)
+					: open_markers(client, store, error);
 		if (r) {
 			client->busy_url = store->values.store;
 			(void)postern__config_store_fail(cli->config, store, r, error);
@@ -249,7 +275,7 @@ static int try_request(struct postern__client *client,
 		int r = client->cli->markers_url
 						? POSTERN_E_UNAVAILABLE
 						: request_server(client, request, response, error);
-		if (r == POSTERN_E_TIMEOUT && client->need == POSTERN__NEED_READ) {
+		if (r == POSTERN_E_TIMEOUT && is_reading(client->need)) {
 			postern__note_print("%s; reading the file without the server",
 					error->text);
 		} else if (r != POSTERN_E_UNAVAILABLE) {

@@ -34,13 +34,16 @@ struct postern__response;
 
 enum postern__need {
 	POSTERN__NEED_READ,
+	/* The same, also of a store that keeps markers only. */
+	POSTERN__NEED_READ_ANY,
 	POSTERN__NEED_WRITE, /* to change deliveries */
 	/* To accept: the configuration's channels and handlers are registered, and
 	   a missing store is created. */
 	POSTERN__NEED_ACCEPT,
 	/* To clean up: channels are registered as well, but nothing is created. */
 	POSTERN__NEED_CLEANUP,
-	/* To change a marker: nothing is registered, a missing store is created. */
+	/* To change a marker: nothing is registered, a missing store is created. It
+	   may keep markers only. */
 	POSTERN__NEED_MARK
 };
 

@@ -21,7 +21,7 @@
 int postern__marks_begin(struct postern__cli *cli) {
 	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK && !cli->markers_url) {
-		r = postern__cli_need_files(cli);
+		r = postern__cli_need_files(cli, true);
 	}
 	if (r == POSTERN__EXIT_OK && cli->store_count > 1) {
 		cli->store_count = 1; /* every kind of store keeps markers */
@@ -95,7 +95,7 @@ int postern__marks_change(struct postern__cli *cli,
 		return r;
 	}
 	r = postern__client_begin(cli,
-			reads ? POSTERN__NEED_READ : POSTERN__NEED_MARK, &client);
+			reads ? POSTERN__NEED_READ_ANY : POSTERN__NEED_MARK, &client);
 	if (r) {
 		goto out;
 	}

@@ -64,6 +64,12 @@ int postern__own_store_open(const struct postern__cli *cli,
 		const struct postern_box_options *options, struct postern_box **out) {
 	const char *url = store->values.store;
 	struct postern_error error;
+	if (!postern__store_keeps_messages(url)) {
+		postern__err_print("%s: store '%s' (%s) keeps markers only, and no "
+						   "messages",
+				cli->command->name, store->name, postern__store_kind_name(url));
+		return POSTERN__EXIT_USAGE;
+	}
 	int r = postern__store_open_wait(url, options, out, &error);
 	if (r == POSTERN_OK) {
 		return POSTERN__EXIT_OK;

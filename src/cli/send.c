@@ -447,7 +447,7 @@ static int send_one(struct postern__cli *cli) {
 		r = postern__cli_configure(cli);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_files(cli);
+		r = postern__cli_need_files(cli, false);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__send_check_channel(cli, letter.channel);

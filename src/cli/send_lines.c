@@ -554,7 +554,7 @@ int postern__send_lines(struct postern__cli *cli) {
 		r = postern__cli_configure(cli);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_files(cli);
+		r = postern__cli_need_files(cli, false);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__send_check_channel(cli, self.channel);

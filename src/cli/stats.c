@@ -323,29 +323,35 @@ static void print_sources(const json_t *sources, bool several) {
 	print(&table);
 }
 
-int postern__command_stats(struct postern__cli *cli) {
-	const struct postern__request request = {
-		.method = "GET",
-		.path = "/v1/stats",
-		.transport = "cli",
-	};
-	struct postern__client *client = NULL;
-	json_t *stats = NULL;
-	int r = postern__client_begin(cli, POSTERN__NEED_READ, &client);
-	if (r == POSTERN__EXIT_OK) {
-		r = postern__client_call(cli, client, &request, false, &stats);
+/* The address of each store that keeps markers only. */
+static void print_markers(const json_t *stores) {
+	size_t index;
+	json_t *row;
+	json_array_foreach(stores, index, row) {
+		const char *url = postern__reply_text(row, "url");
+		if (json_is_true(json_object_get(row, "markers_only"))) {
+			postern__note_print("store '%s' (%s) keeps markers only",
+					postern__reply_text(row, "name"), url ? url : "");
+		}
 	}
-	if (r) {
-		goto out;
+}
+
+/* Whether any store keeps messages. */
+static bool has_messages(const json_t *stores) {
+	size_t index;
+	json_t *row;
+	json_array_foreach(stores, index, row) {
+		if (!json_is_true(json_object_get(row, "markers_only"))) {
+			return true;
+		}
 	}
+	return json_array_size(stores) == 0;
+}
+
+static void print_tables(const json_t *stats, bool several) {
 	const json_t *channels = json_object_get(stats, "channels");
 	const json_t *handlers = json_object_get(stats, "handlers");
 	const json_t *nodes = json_object_get(stats, "nodes");
-	if (cli->json) {
-		postern__reply_print(stats);
-		goto out;
-	}
-	bool several = cli->store_count > 1;
 	print_channels(channels, several);
 	if (json_array_size(channels) > 0 && json_array_size(handlers) > 0) {
 		(void)putchar('\n');
@@ -362,8 +368,12 @@ int postern__command_stats(struct postern__cli *cli) {
 	}
 	print_nodes(nodes, several);
 	print_sources(json_object_get(stats, "sources"), several);
+}
+
+static void print_notes(const json_t *stats) {
 	size_t index;
 	json_t *warning;
+	print_markers(json_object_get(stats, "stores"));
 	json_array_foreach(json_object_get(stats, "left"), index, warning) {
 		postern__note_print("%s", postern__reply_text(warning, "text"));
 	}
@@ -371,6 +381,31 @@ int postern__command_stats(struct postern__cli *cli) {
 		postern__note_print("warning: %s",
 				postern__reply_text(warning, "text"));
 	}
+}
+
+int postern__command_stats(struct postern__cli *cli) {
+	const struct postern__request request = {
+		.method = "GET",
+		.path = "/v1/stats",
+		.transport = "cli",
+	};
+	struct postern__client *client = NULL;
+	json_t *stats = NULL;
+	int r = postern__client_begin(cli, POSTERN__NEED_READ_ANY, &client);
+	if (r == POSTERN__EXIT_OK) {
+		r = postern__client_call(cli, client, &request, false, &stats);
+	}
+	if (r) {
+		goto out;
+	}
+	if (cli->json) {
+		postern__reply_print(stats);
+		goto out;
+	}
+	if (has_messages(json_object_get(stats, "stores"))) {
+		print_tables(stats, cli->store_count > 1);
+	}
+	print_notes(stats);
 out:
 	json_decref(stats);
 	postern__client_destroy(client);

@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/reply.h"
 #include "source/kinds.h"
+#include "store/marker_kind.h"
 #include "store/store.h"
 
 /* Add the stores, and the libraries that they need. */
@@ -30,6 +31,24 @@ static void add_stores(json_t *stores, json_t *libraries) {
 		if (kind->library) {
 			(void)json_object_set_new(libraries, kind->library,
 					json_string(kind->library_version()));
+		}
+		before = kind->name;
+	}
+}
+
+/* The same for stores that keep markers only. */
+static void add_marker_stores(json_t *stores, json_t *libraries) {
+	const struct postern_marker_kind *kind;
+	const char *before = "";
+	for (size_t i = 0; (kind = postern__marker_kind_at(i)); i++) {
+		const char *version = NULL;
+		const char *name;
+		if (strcmp(kind->name, before) != 0) {
+			(void)json_array_append_new(stores, json_string(kind->name));
+		}
+		for (size_t n = 0; kind->library && (name = kind->library(n, &version));
+				n++) {
+			(void)json_object_set_new(libraries, name, json_string(version));
 		}
 		before = kind->name;
 	}
@@ -76,6 +95,7 @@ int postern__command_version(struct postern__cli *cli) {
 	json_t *sources = source_names();
 	json_t *libraries = json_object();
 	add_stores(stores, libraries);
+	add_marker_stores(stores, libraries);
 	add_libraries(libraries);
 	json_t *json = json_pack("{s:s, s:o, s:o, s:o, s:o}", "version",
 			postern_version(), "stores", stores, "handlers", handlers,

@@ -4,15 +4,29 @@
  * The rows of the kinds, and the one call that registers them.
  */
 
+#include <openssl/crypto.h>
 #include <postern/redis.h>
 
 #include "redis/redis.h"
+
+#define QUOTED(x) #x
+#define TEXT_OF(x) QUOTED(x)
 
 static int redis_check(const char *url, struct postern_error *error) {
 	struct postern__redis_address address;
 	int r = postern__redis_address_parse(url, &address, error);
 	postern__redis_address_wipe(&address);
 	return r;
+}
+
+static const char *redis_library(size_t index, const char **version_out) {
+	static const char *const names[] = { "hiredis", "openssl" };
+	/* hiredis has no function for it. */
+	static const char hiredis[] = TEXT_OF(HIREDIS_MAJOR) "." TEXT_OF(
+			HIREDIS_MINOR) "." TEXT_OF(HIREDIS_PATCH);
+	*version_out =
+			index == 0 ? hiredis : OpenSSL_version(OPENSSL_VERSION_STRING);
+	return index < sizeof names / sizeof names[0] ? names[index] : NULL;
 }
 
 static const struct postern_marker_kind kinds[] = {
@@ -24,6 +38,7 @@ static const struct postern_marker_kind kinds[] = {
 			.check = redis_check,
 			.open = postern__redis_open,
 			.examine = postern__redis_examine,
+			.library = redis_library,
 	},
 	{
 			.size = sizeof(struct postern_marker_kind),
@@ -33,6 +48,7 @@ static const struct postern_marker_kind kinds[] = {
 			.check = redis_check,
 			.open = postern__redis_open,
 			.examine = postern__redis_examine,
+			.library = redis_library,
 	},
 };
 

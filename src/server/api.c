@@ -36,6 +36,8 @@ enum route_flags {
 	MESSAGE = 2,
 	/* QUICK only without a query. */
 	PLAIN = 4,
+	/* Also about stores that keep markers only, which have no box. */
+	MARKERS = 8,
 };
 
 /* clang-format off */
@@ -46,11 +48,11 @@ static const struct route {
 	unsigned flags;
 } routes[] = {
 	{ "POST", "/v1/channels/{}/messages", postern__route_accept, QUICK | MESSAGE },
-	{ "GET", "/v1/stats", postern__route_stats, 0 },
-	{ "GET", "/v1/channels", postern__route_channels, 0 },
-	{ "GET", "/v1/handlers", postern__route_handlers, 0 },
-	{ "GET", "/v1/nodes", postern__route_nodes, 0 },
-	{ "GET", "/v1/sources", postern__route_sources, 0 },
+	{ "GET", "/v1/stats", postern__route_stats, MARKERS },
+	{ "GET", "/v1/channels", postern__route_channels, MARKERS },
+	{ "GET", "/v1/handlers", postern__route_handlers, MARKERS },
+	{ "GET", "/v1/nodes", postern__route_nodes, MARKERS },
+	{ "GET", "/v1/sources", postern__route_sources, MARKERS },
 	{ "GET", "/v1/deliveries", postern__route_list, 0 },
 	{ "GET", "/v1/groups", postern__route_groups, 0 },
 	{ "GET", "/v1/messages", postern__route_find, 0 },
@@ -66,10 +68,10 @@ static const struct route {
 	{ "POST", "/v1/channels/{}/close", postern__route_close, 0 },
 	{ "POST", "/v1/channels/{}/open", postern__route_open, 0 },
 	{ "POST", "/v1/cleanup", postern__route_cleanup, 0 },
-	{ "POST", "/v1/marks", postern__route_marks, 0 },
-	{ "GET", "/healthz", postern__route_health, QUICK | PLAIN },
-	{ "GET", "/readyz", postern__route_ready, QUICK },
-	{ "GET", "/metrics", postern__route_metrics, 0 },
+	{ "POST", "/v1/marks", postern__route_marks, MARKERS },
+	{ "GET", "/healthz", postern__route_health, QUICK | PLAIN | MARKERS },
+	{ "GET", "/readyz", postern__route_ready, QUICK | MARKERS },
+	{ "GET", "/metrics", postern__route_metrics, MARKERS },
 };
 /* clang-format on */
 
@@ -257,7 +259,7 @@ static void dispatch(struct postern__call *call) {
 		postern__call_refuse(call, 404, "there is nothing at '%s'",
 				call->request->path);
 	} else if (fill_parts(call, &path, route->pattern) &&
-			   postern__call_stores(call)) {
+			   postern__call_stores(call, (route->flags & MARKERS) == 0)) {
 		route->run(call);
 	}
 }
@@ -280,7 +282,7 @@ bool postern__api_begin(const struct postern__api *api,
 		const struct postern__request *request,
 		struct postern__response *response, postern__api_done *done,
 		void *context) {
-	assert(api->stores->items[0].runner);
+	assert(api->stores->items[0].runner || !api->stores->items[0].box);
 	struct postern__call call = {
 		.api = api,
 		.request = request,

@@ -18,6 +18,7 @@
 #include "core/metrics.h"
 #include "server/api.h"
 #include "server/config.h"
+#include "server/marker_watch.h"
 #include "server/route.h"
 
 /* A key of a handler, the reason of a breaker, and words around them. */
@@ -26,6 +27,9 @@
 /* Whether the store can be written; false: `error` says why not. */
 static bool is_writable(const struct postern__open_store *store,
 		struct postern_error *error) {
+	if (store->watch) {
+		return postern__marker_watch_check(store->watch, error) == POSTERN_OK;
+	}
 	return store->runner
 				   ? postern_runner_ready(store->runner, error) == POSTERN_OK
 				   : postern__fail(error, POSTERN_E_UNAVAILABLE,
@@ -58,6 +62,7 @@ void postern__route_ready(struct postern__call *call) {
 struct health {
 	struct postern__call *call;
 	struct postern_health_options options;
+	/* NULL: the store keeps markers only. */
 	struct postern_health *stores[POSTERN__STORE_COUNT_MAX];
 	bool writable[POSTERN__STORE_COUNT_MAX];
 	struct postern_error errors[POSTERN__STORE_COUNT_MAX];
@@ -90,18 +95,20 @@ static bool read_health(struct postern__call *call, struct health *health) {
 	*health = (struct health){ .call = call };
 	fill_options(call->api, &health->options);
 	for (size_t i = 0; i < call->store_count; i++) {
+		const struct postern__open_store *store = call->stores[i];
 		struct postern_error error;
-		if (postern_box_health(call->stores[i]->box, &health->options,
-					&health->stores[i], &error) != POSTERN_OK) {
+		if (store->box && postern_box_health(store->box, &health->options,
+								  &health->stores[i], &error) != POSTERN_OK) {
 			finish_health(health);
-			postern__call_fail_in(call, call->stores[i], &error);
+			postern__call_fail_in(call, store, &error);
 			return false;
 		}
 		health->count++;
-		health->writable[i] = is_writable(call->stores[i], &health->errors[i]);
-		enum postern_health_status status = health->writable[i]
-													? health->stores[i]->status
-													: POSTERN_HEALTH_UNHEALTHY;
+		health->writable[i] = is_writable(store, &health->errors[i]);
+		enum postern_health_status status =
+				!health->writable[i] ? POSTERN_HEALTH_UNHEALTHY
+				: health->stores[i]  ? health->stores[i]->status
+									 : POSTERN_HEALTH_OK;
 		if (status > health->status) {
 			health->status = status;
 		}
@@ -142,12 +149,16 @@ static void write_handler(struct postern__buf *buf, const char *store,
 	postern__json_close(buf, '}');
 }
 
+static size_t count_handlers(const struct health *health, size_t index) {
+	return health->stores[index] ? health->stores[index]->handler_count : 0;
+}
+
 static void write_handlers(const struct health *health) {
 	struct postern__buf *buf = &health->call->response->body;
 	postern__json_key(buf, "handlers");
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < health->count; i++) {
-		for (size_t n = 0; n < health->stores[i]->handler_count; n++) {
+		for (size_t n = 0; n < count_handlers(health, i); n++) {
 			write_handler(buf, health->call->stores[i]->name,
 					&health->stores[i]->handlers[n]);
 		}
@@ -189,7 +200,7 @@ static void write_notes(const struct health *health) {
 		if (!health->writable[i]) {
 			postern__json_text(buf, health->errors[i].text);
 		}
-		for (size_t n = 0; n < health->stores[i]->handler_count; n++) {
+		for (size_t n = 0; n < count_handlers(health, i); n++) {
 			char text[NOTE_LEN_MAX];
 			describe(&health->stores[i]->handlers[n], text, sizeof text);
 			if (*text) {
@@ -256,20 +267,25 @@ void postern__route_health(struct postern__call *call) {
 	call->response->status = 200;
 }
 
-/* Read the figures of every store. Returns how many were read; fewer than there
-   are stores: refused. */
-static size_t read_figures(struct postern__call *call,
-		struct postern__figures *figures) {
+/* Read the figures of every store that keeps messages; *count_out: how many
+   were read. False: refused. */
+static bool read_figures(struct postern__call *call,
+		struct postern__figures *figures, size_t *count_out) {
 	struct postern_error error;
+	*count_out = 0;
 	for (size_t i = 0; i < call->store_count; i++) {
 		const struct postern__open_store *store = call->stores[i];
-		if (postern__figures_read(store->box, store->name, &figures[i],
+		if (!store->box) {
+			continue;
+		}
+		if (postern__figures_read(store->box, store->name, &figures[*count_out],
 					&error) != POSTERN_OK) {
 			postern__call_fail_in(call, store, &error);
-			return i;
+			return false;
 		}
+		++*count_out;
 	}
-	return call->store_count;
+	return true;
 }
 
 static bool has_metrics(const struct postern__api *api) {
@@ -286,8 +302,8 @@ void postern__route_metrics(struct postern__call *call) {
 	if (!postern__call_store_query(call)) {
 		return;
 	}
-	size_t count = read_figures(call, figures);
-	if (count == call->store_count) {
+	size_t count;
+	if (read_figures(call, figures, &count)) {
 		postern__metrics_write(&call->response->body, figures, count);
 		call->response->content_type = POSTERN_METRICS_MEDIA_TYPE;
 		call->response->status = 200;

@@ -16,8 +16,10 @@
 #include "base/fail.h"
 #include "base/json_text.h"
 #include "base/redact.h"
+#include "runner/guard.h"
 #include "server/api.h"
 #include "server/left.h"
+#include "server/marker_watch.h"
 #include "server/route.h"
 #include "store/store.h"
 
@@ -149,11 +151,18 @@ static void write_node(const struct postern__call *call, const char *store,
 	postern__json_close(buf, '}');
 }
 
-/* The stats of each store. */
+/* The stats of each store; NULL for one that keeps markers only. */
 struct counts {
 	struct postern_stats *stats[POSTERN__STORE_COUNT_MAX];
 	size_t count;
 };
+
+/* The stats of a store, empty for one that keeps markers only. */
+static const struct postern_stats *stats_of(const struct counts *counts,
+		size_t index) {
+	static const struct postern_stats empty;
+	return counts->stats[index] ? counts->stats[index] : &empty;
+}
 
 static void finish_counts(struct counts *counts) {
 	for (size_t i = 0; i < counts->count; i++) {
@@ -169,8 +178,10 @@ static bool get_counts(struct postern__call *call, struct counts *counts) {
 		return false;
 	}
 	for (size_t i = 0; i < call->store_count; i++) {
-		if (postern_box_stats(call->stores[i]->box, &counts->stats[i],
-					&error) != POSTERN_OK) {
+		counts->stats[i] = NULL;
+		if (call->stores[i]->box &&
+				postern_box_stats(call->stores[i]->box, &counts->stats[i],
+						&error) != POSTERN_OK) {
 			finish_counts(counts);
 			postern__call_fail_in(call, call->stores[i], &error);
 			return false;
@@ -210,7 +221,7 @@ static void write_list(const struct postern__call *call, const char *name,
 	postern__json_key(buf, name);
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < counts->count; i++) {
-		const struct postern_stats *stats = counts->stats[i];
+		const struct postern_stats *stats = stats_of(counts, i);
 		for (size_t n = 0; n < kind->count(stats); n++) {
 			kind->write(call, call->stores[i]->name, stats, n);
 		}
@@ -301,8 +312,13 @@ static void write_stores(struct postern__call *call,
 	for (size_t i = 0; i < counts->count; i++) {
 		postern__json_open(buf, '{');
 		postern__json_pair_text(buf, "name", call->stores[i]->name);
-		postern__json_pair_text(buf, "kind", counts->stats[i]->store);
+		postern__json_pair_text(buf, "kind",
+				counts->stats[i] ? counts->stats[i]->store
+								 : call->stores[i]->guard->markers->ops->name);
 		write_place(call, call->stores[i]);
+		if (!call->stores[i]->box) {
+			postern__json_pair_bool(buf, "markers_only", true);
+		}
 		postern__json_close(buf, '}');
 	}
 	postern__json_close(buf, ']');
@@ -317,14 +333,31 @@ void postern__stranded_text(const struct postern_channel_stats *channel,
 			channel->staged == 1 ? "s" : "", channel->name);
 }
 
-/* Write the warnings: staged messages that no node accepts. */
+/* Write how a store can lose markers. */
+static void write_unsafe(struct postern__buf *buf,
+		const struct postern__open_store *store) {
+	char text[POSTERN__MARKER_WARNING_MAX] = "";
+	if (store->watch) {
+		postern__marker_watch_warning(store->watch, text);
+	}
+	if (*text) {
+		postern__json_open(buf, '{');
+		postern__json_pair_text(buf, "store", store->name);
+		postern__json_pair_text(buf, "text", text);
+		postern__json_close(buf, '}');
+	}
+}
+
+/* Write the warnings: staged messages that no node accepts, markers that may be
+   lost. */
 static void write_warnings(struct postern__call *call,
 		const struct counts *counts) {
 	struct postern__buf *buf = &call->response->body;
 	postern__json_key(buf, "warnings");
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < counts->count; i++) {
-		const struct postern_stats *stats = counts->stats[i];
+		const struct postern_stats *stats = stats_of(counts, i);
+		write_unsafe(buf, call->stores[i]);
 		for (size_t n = 0; n < stats->channel_count; n++) {
 			const struct postern_channel_stats *channel = &stats->channels[n];
 			char text[POSTERN__STRANDED_TEXT_MAX];
@@ -390,7 +423,7 @@ static void write_left(const struct postern__call *call,
 	postern__json_key(buf, "left");
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < counts->count; i++) {
-		write_left_in(call, counts->stats[i], call->stores[i]->name);
+		write_left_in(call, stats_of(counts, i), call->stores[i]->name);
 	}
 	postern__json_close(buf, ']');
 }

@@ -43,7 +43,28 @@ static bool add_named(struct postern__call *call, const char *name) {
 	return true;
 }
 
-bool postern__call_stores(struct postern__call *call) {
+static void refuse_markers_only(struct postern__call *call, const char *name) {
+	postern__call_refuse(call, 501,
+			"the store '%s' keeps markers only: it has no messages", name);
+}
+
+/* Leave out the stores that keep markers only. False: refused. */
+static bool keep_boxes(struct postern__call *call) {
+	size_t count = 0;
+	for (size_t i = 0; i < call->store_count; i++) {
+		if (call->stores[i]->box) {
+			call->stores[count++] = call->stores[i];
+		}
+	}
+	if (count == 0) {
+		refuse_markers_only(call, call->stores[0]->name);
+		return false;
+	}
+	call->store_count = count;
+	return true;
+}
+
+bool postern__call_stores(struct postern__call *call, bool messages) {
 	const struct postern__request *request = call->request;
 	const struct postern__stores *stores = call->api->stores;
 	for (size_t i = 0; i < request->header_count; i++) {
@@ -59,7 +80,7 @@ bool postern__call_stores(struct postern__call *call) {
 	if (call->store_count == 0) {
 		call->store_count = stores->count;
 	}
-	return true;
+	return !messages || keep_boxes(call);
 }
 
 bool postern__call_choose(struct postern__call *call, const char *name) {
@@ -71,6 +92,12 @@ bool postern__call_choose(struct postern__call *call, const char *name) {
 			return true;
 		}
 		names[i] = call->stores[i]->name;
+	}
+	const struct postern__open_store *other =
+			postern__stores_find(call->api->stores, name);
+	if (other && !other->box) {
+		refuse_markers_only(call, other->name);
+		return false;
 	}
 	const char *near = postern__closest(name, names, call->store_count);
 	postern__call_refuse(call, 404, "no store '%s'%s%s%s", name,

@@ -25,6 +25,7 @@
  */
 
 #include <postern/box.h>
+#include <postern/guard.h>
 #include <postern/handler.h>
 #include <postern/runner.h>
 #include <stdbool.h>
@@ -282,6 +283,9 @@ void postern__config_box_options(const struct postern__config_store *store,
 		struct postern_box_options *out);
 void postern__config_runner_options(const struct postern__config_store *store,
 		struct postern_runner_options *out);
+/* For the markers of a store that keeps nothing else. */
+void postern__config_guard_options(const struct postern__config_store *store,
+		struct postern_guard_options *out);
 
 /* The options of the box that concern its store, for functions that need no
    box. */

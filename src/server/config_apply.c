@@ -56,16 +56,29 @@ void postern__config_box_options(const struct postern__config_store *store,
 	/* A setting for all stores applies to those that have it. */
 	const struct postern_store_kind *kind =
 			postern__store_kind_of(values->store, NULL);
-	if (kind->has_schema && postern__config_setting_given(values, "schema")) {
+	if (kind && kind->has_schema &&
+			postern__config_setting_given(values, "schema")) {
 		out->schema = values->schema;
 	}
-	if (kind->has_connections &&
+	if (postern__store_has_connections(values->store) &&
 			postern__config_setting_given(values, "connections")) {
 		out->connections = values->connections;
 	}
-	if (kind->listens) {
+	if (kind && kind->listens) {
 		out->listen_url = values->listen_url;
 	}
+}
+
+void postern__config_guard_options(const struct postern__config_store *store,
+		struct postern_guard_options *out) {
+	struct postern_box_options box;
+	postern__config_box_options(store, &box);
+	*out = (struct postern_guard_options){
+		.size = sizeof *out,
+		.command_timeout_ms = box.command_timeout_ms,
+		.command_retries = box.command_retries,
+		.connections = box.connections,
+	};
 }
 
 void postern__config_store_options(const struct postern__config_store *store,
@@ -225,16 +238,15 @@ int postern__config_apply(const struct postern__config *config,
    file was read, where the line is known. */
 static int check_handler(const struct postern__config_handler *handler,
 		struct postern_error *error) {
-	const struct postern_store_kind *store =
-			postern__store_kind_of(handler->values.store, NULL);
+	const char *url = handler->values.store;
 	struct postern_handler_setup setup;
 	struct postern_handler *impl;
 	postern__config_handler_setup(handler, &setup);
-	if (handler->kind->transactional && !store->ops->transactional) {
+	if (handler->kind->transactional && !postern__store_is_transactional(url)) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"handler '%s' is transactional, which a %s store does not "
 				"support",
-				handler->key, store->ops->name);
+				handler->key, postern__store_kind_name(url));
 	}
 	int r = postern__kind_create(&setup, &impl, error);
 	if (r == POSTERN_OK) {

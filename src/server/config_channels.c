@@ -225,6 +225,21 @@ static void check_former_names(struct postern__config *config) {
 	}
 }
 
+/* Refuse an inbox in a store that keeps markers only. */
+static void check_keeps_messages(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern__config_store *store) {
+	const struct postern__config_values *values = &store->values;
+	if (postern__config_origin_of(values, "store")->bad ||
+			postern__store_keeps_messages(values->store)) {
+		return;
+	}
+	postern__mistakes_add(&config->mistakes, &node->key_place,
+			"channel '%.60s' is an inbox, and its store '%s' (%s) keeps "
+			"markers only: name a store in SQLite or PostgreSQL",
+			node->key, store->name, postern__store_kind_name(values->store));
+}
+
 static void read_channel(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		struct postern__config_channel *channel) {
@@ -247,6 +262,8 @@ static void read_channel(struct postern__config *config,
 		channel->values
 				.origins[postern__option_index(postern__option_named("store"))]
 				.bad = true;
+	} else {
+		check_keeps_messages(config, node, store);
 	}
 	(void)postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
 			POSTERN__LEVEL_CHANNEL, &channel->values, &parts);

@@ -157,11 +157,9 @@ void postern__config_handler_setup(const struct postern__config_handler
    is reported by postern__config_check(); of an unknown store the dialect is
    unknown, too. */
 static bool can_validate(const struct postern__config_handler *handler) {
-	const struct postern_store_kind *store =
-			postern__store_kind_of(handler->values.store, NULL);
 	return !handler->kind->transactional ||
 		   (!postern__config_origin_of(&handler->values, "store")->bad &&
-				   store && store->ops->transactional);
+				   postern__store_is_transactional(handler->values.store));
 }
 
 static void read_settings(struct postern__config *config,

@@ -70,7 +70,7 @@ static int check_rate(const char *text, struct postern_error *error) {
 /* clang-format off */
 static const struct postern_option options[] = {
 	/* The process. */
-	{ "store", TEXT, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench", "URL", postern__store_url_check },
+	{ "store", TEXT, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench; redis://HOST for markers only", "URL", postern__store_url_check },
 	{ "listen", TEXT, AT(listen), ROOT, NONE, 0, 0, NULL, "none", "additional address for HTTP: unix:PATH", "unix:PATH", check_listen },
 	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only", NULL, NULL },
 	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics, in the format of Prometheus", NULL, NULL },
@@ -91,7 +91,7 @@ static const struct postern_option options[] = {
 	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels without an inbox, which a configuration cannot have in this version", NULL, NULL },
 	{ "command_retries", COUNT, AT(command_retries), BOX, 0, 0, 100, NULL, "3", "how often an operation of the store is retried if its connection is lost", NULL, NULL },
 	{ "schema", TEXT, AT(schema), BOX, 0, 0, 0, NULL, "postern", "PostgreSQL: schema of the store", NULL, NULL },
-	{ "connections", COUNT, AT(connections), BOX, 0, 2, 64, NULL, "8", "PostgreSQL: maximum number of connections", NULL, NULL },
+	{ "connections", COUNT, AT(connections), BOX, 0, 2, 64, NULL, "8", "PostgreSQL, Redis: maximum number of connections", NULL, NULL },
 	{ "node_lease", DURATION, AT(node_lease_ms), BOX, 0, 1, MS_MAX, NULL, "15s", "how long a node counts as live after its last renewal", NULL, NULL },
 	{ "listen_url", TEXT, AT(listen_url), BOX, NONE | SECRET, 0, 0, NULL, "none", "PostgreSQL: URL for LISTEN, past a pooler (none: the URL of the store)", NULL, NULL },
 	{ "processing", CHOICE, AT(processing), BOX, 0, 0, 0, "parallel|exclusive", "parallel", "which nodes of a store run handlers: all, or the one that holds the lock", NULL, NULL },

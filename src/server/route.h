@@ -126,8 +126,9 @@ const char *postern__request_header(const struct postern__request *request,
 const char *postern__call_header(const struct postern__call *call,
 		const char *name);
 
-/* Choose the stores of the request. False: refused. */
-bool postern__call_stores(struct postern__call *call);
+/* Choose the stores of the request; with `messages` those that keep messages.
+   False: refused. */
+bool postern__call_stores(struct postern__call *call, bool messages);
 
 /* Reduce the stores to the one with this name. False: refused with 404. */
 bool postern__call_choose(struct postern__call *call, const char *name);

@@ -41,6 +41,7 @@
 #include "server/event_log.h"
 #include "server/http.h"
 #include "server/log.h"
+#include "server/marker_watch.h"
 #include "server/server_check.h"
 #include "server/socket.h"
 #include "server/store_open.h"
@@ -105,28 +106,52 @@ static void open_log(struct serve *self) {
 			NULL);
 }
 
+static int open_box(struct serve *self,
+		const struct postern__config_store *store,
+		struct postern__event_log *event_log, struct postern_error *error) {
+	struct postern_box_options options;
+	struct postern_box *box;
+	postern__config_box_options(store, &options);
+	options.listener = postern__event_log_event;
+	options.listener_context = event_log;
+	options.listener_level = self->log.level;
+	int r = postern__store_open_wait(store->values.store, &options, &box,
+			error);
+	return r ? r
+			 : postern__stores_take(&self->stores, store->name,
+					   store->values.store, box, error);
+}
+
+/* A store that keeps markers only, and what watches it. */
+static int open_markers(struct serve *self,
+		const struct postern__config_store *store,
+		struct postern__event_log *event_log, struct postern_error *error) {
+	struct postern_guard_options options;
+	postern__config_guard_options(store, &options);
+	int r = postern__stores_open_markers(&self->stores, store->name,
+			store->values.store, &options, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	struct postern__open_store *opened =
+			&self->stores.items[self->stores.count - 1];
+	return postern__marker_watch_start(opened->guard, postern__event_log_event,
+			event_log, &opened->watch, error);
+}
+
 /* Open one store after the other; the first failure is logged. */
 static int open_stores(struct serve *self, struct postern_error *error) {
 	size_t count = postern__config_store_count(self->config);
 	for (size_t i = 0; i < count; i++) {
 		const struct postern__config_store *store =
 				postern__config_store(self->config, i);
-		struct postern__event_log *watch =
+		struct postern__event_log *event_log =
 				&self->event_logs[self->watch_count++];
-		struct postern_box_options options;
-		struct postern_box *box;
-		postern__event_log_init(watch, &self->log,
+		postern__event_log_init(event_log, &self->log,
 				count > 1 ? store->name : NULL);
-		postern__config_box_options(store, &options);
-		options.listener = postern__event_log_event;
-		options.listener_context = watch;
-		options.listener_level = self->log.level;
-		int r = postern__store_open_wait(store->values.store, &options, &box,
-				error);
-		if (r == POSTERN_OK) {
-			r = postern__stores_take(&self->stores, store->name,
-					store->values.store, box, error);
-		}
+		int r = postern__store_keeps_messages(store->values.store)
+						? open_box(self, store, event_log, error)
+						: open_markers(self, store, event_log, error);
 		if (r != POSTERN_OK) {
 			return postern__config_store_fail(self->config, store, r, error);
 		}
@@ -139,6 +164,9 @@ static int start_store(struct serve *self, size_t index,
 	const struct postern__config_store *store =
 			postern__config_store(self->config, index);
 	struct postern_box *box = self->stores.items[index].box;
+	if (!box) {
+		return POSTERN_OK;
+	}
 	int r = postern__config_apply(self->config, store, box, error);
 	if (r == POSTERN_OK) {
 		r = postern_box_start(box, error);
@@ -179,6 +207,9 @@ static int start_runner(struct serve *self, size_t index,
 		struct postern_error *error) {
 	struct postern__open_store *store = &self->stores.items[index];
 	struct postern_runner_options options;
+	if (!store->box) {
+		return POSTERN_OK;
+	}
 	postern__config_runner_options(postern__config_store(self->config, index),
 			&options);
 	int r = postern_runner_create(store->box, &options, &store->runner, error);
@@ -398,6 +429,15 @@ static void log_stores(struct serve *self) {
 	}
 }
 
+/* Whether any store keeps messages. */
+static bool has_messages(const struct serve *self) {
+	bool has = false;
+	for (size_t i = 0; i < self->stores.count; i++) {
+		has = has || self->stores.items[i].box;
+	}
+	return has;
+}
+
 static void log_serving(struct serve *self) {
 	char url[POSTERN__REDACT_TEXT_MAX];
 	char schema[POSTERN_SCHEMA_NAME_MAX];
@@ -441,7 +481,7 @@ static void log_serving(struct serve *self) {
 	}
 	postern__log_write(&self->log,
 			postern__log_head(POSTERN__LOG_SERVING, NULL), fields);
-	if (channel_count == 0) {
+	if (channel_count == 0 && has_messages(self)) {
 		postern__log(&self->log, POSTERN__LOG_NO_CHANNELS, NULL);
 	}
 }
@@ -532,10 +572,12 @@ struct drain {
 static void *drain_one(void *context) {
 	struct drain *drain = context;
 	struct serve *self = drain->serve;
-	drain->result =
-			postern_runner_drain(self->stores.items[drain->index].runner,
-					postern__config_global(self->config)->shutdown_grace_ms,
-					&drain->error);
+	struct postern_runner *runner = self->stores.items[drain->index].runner;
+	if (runner) {
+		drain->result = postern_runner_drain(runner,
+				postern__config_global(self->config)->shutdown_grace_ms,
+				&drain->error);
+	}
 	return NULL;
 }
 
@@ -603,7 +645,10 @@ static void serve_run(struct serve *self) {
 	if (wait_for_end(self) != 0) {
 		postern__log(&self->log, POSTERN__LOG_HURRY, NULL);
 		for (size_t i = 0; i < self->stores.count; i++) {
-			(void)postern_runner_drain(self->stores.items[i].runner, 0, NULL);
+			if (self->stores.items[i].runner) {
+				(void)postern_runner_drain(self->stores.items[i].runner, 0,
+						NULL);
+			}
 		}
 	}
 	(void)pthread_join(thread, NULL);

@@ -18,6 +18,7 @@
 
 #include "server/open_wait.h"
 #include "server/socket.h"
+#include "store/marker_kind.h"
 #include "store/store.h"
 
 const char *postern__store_file(const char *url) {
@@ -26,14 +27,41 @@ const char *postern__store_file(const char *url) {
 	return kind && kind->is_file ? rest : NULL;
 }
 
+bool postern__store_keeps_messages(const char *url) {
+	return !postern__marker_kind_of(url);
+}
+
+/* What keeps markers only is on a server of its own. */
 bool postern__store_is_durable(const char *url) {
 	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
-	return kind && kind->is_durable;
+	return kind ? kind->is_durable : !postern__store_keeps_messages(url);
 }
 
 bool postern__store_is_shared(const char *url) {
 	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
-	return kind && kind->is_shared;
+	return kind ? kind->is_shared : !postern__store_keeps_messages(url);
+}
+
+bool postern__store_is_transactional(const char *url) {
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
+	return kind && kind->ops->transactional;
+}
+
+bool postern__store_has_connections(const char *url) {
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
+	return kind ? kind->has_connections : !postern__store_keeps_messages(url);
+}
+
+const char *postern__store_scheme(const char *url) {
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
+	const struct postern_marker_kind *markers = postern__marker_kind_of(url);
+	return kind ? kind->scheme : markers ? markers->scheme : NULL;
+}
+
+const char *postern__store_kind_name(const char *url) {
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
+	const struct postern_marker_kind *markers = postern__marker_kind_of(url);
+	return kind ? kind->name : markers ? markers->name : "unknown";
 }
 
 bool postern__store_id(const char *url, const char *name,

@@ -13,11 +13,26 @@
 /* The file of a store that is a file, in the url; NULL for any other. */
 const char *postern__store_file(const char *url);
 
+/* Whether the store keeps messages; if not, it keeps markers only. */
+bool postern__store_keeps_messages(const char *url);
+
 /* Whether the store is durable: it outlives the last process. */
 bool postern__store_is_durable(const char *url);
 
 /* Whether several processes may use the store, through a server. */
 bool postern__store_is_shared(const char *url);
+
+/* Whether handlers may run inside a transaction of the store. */
+bool postern__store_is_transactional(const char *url);
+
+/* Whether the store has the option `connections`. */
+bool postern__store_has_connections(const char *url);
+
+/* The scheme of the URL, a static text; NULL: it has none that is known. */
+const char *postern__store_scheme(const char *url);
+
+/* The name of its kind, for people: "redis". */
+const char *postern__store_kind_name(const char *url);
 
 /* Longest id of a store, its zero byte included. */
 #define POSTERN__STORE_ID_MAX 80

@@ -11,15 +11,14 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "store/store.h"
+#include "server/marker_watch.h"
 
 int postern__stores_take(struct postern__stores *stores, const char *name,
 		const char *url, struct postern_box *box, struct postern_error *error) {
 	assert(stores->count < POSTERN__STORE_COUNT_MAX);
 	struct postern__open_store store = { .name = name, .box = box };
-	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
 	const char *file = postern__store_file(url);
-	store.scheme = kind ? kind->scheme : NULL;
+	store.scheme = postern__store_scheme(url);
 	if (file) {
 		store.file = realpath(file, NULL);
 	}
@@ -40,10 +39,16 @@ int postern__stores_take(struct postern__stores *stores, const char *name,
 }
 
 int postern__stores_open_markers(struct postern__stores *stores,
-		const char *url, struct postern_error *error) {
+		const char *name, const char *url,
+		const struct postern_guard_options *options,
+		struct postern_error *error) {
 	assert(stores->count < POSTERN__STORE_COUNT_MAX);
-	struct postern__open_store store = { .name = "default" };
-	int r = postern_guard_open(url, NULL, &store.guard, error);
+	struct postern__open_store store = {
+		.name = name,
+		.scheme = postern__store_scheme(url),
+	};
+	(void)postern__store_id(url, name, store.id);
+	int r = postern_guard_open(url, options, &store.guard, error);
 	if (r == POSTERN_OK) {
 		stores->items[stores->count++] = store;
 	}
@@ -53,6 +58,7 @@ int postern__stores_open_markers(struct postern__stores *stores,
 void postern__stores_finish(struct postern__stores *stores) {
 	for (size_t i = 0; i < stores->count; i++) {
 		postern_runner_destroy(stores->items[i].runner);
+		postern__marker_watch_destroy(stores->items[i].watch);
 	}
 	for (size_t i = 0; i < stores->count; i++) {
 		postern_guard_destroy(stores->items[i].guard);

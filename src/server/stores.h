@@ -24,6 +24,8 @@ struct postern__open_store {
 	struct postern_box *box;        /* NULL: it keeps markers only */
 	struct postern_runner *runner;  /* NULL: the box has no runner */
 	struct postern_guard *guard;    /* its markers; NULL: it keeps none */
+	/* Of a store without a box; NULL: none, which only a server has. */
+	struct postern__marker_watch *watch;
 };
 
 /* Zero it to begin with. */
@@ -41,12 +43,18 @@ struct postern__stores {
 int postern__stores_take(struct postern__stores *stores, const char *name,
 		const char *url, struct postern_box *box, struct postern_error *error);
 
-/* Open and add a store that keeps markers only: it has no box, so only requests
-   about markers can be made. */
+/*
+ * Open and add a store that keeps markers only. It has no box, so requests
+ * about messages are not about this store.
+ *
+ * options  may be NULL.
+ */
 int postern__stores_open_markers(struct postern__stores *stores,
-		const char *url, struct postern_error *error);
+		const char *name, const char *url,
+		const struct postern_guard_options *options,
+		struct postern_error *error);
 
-/* Destroy all runners, then all boxes, and reset the array. */
+/* Destroy all runners and watches, then all boxes, and reset the array. */
 void postern__stores_finish(struct postern__stores *stores);
 
 /* The store with this name or this id; NULL if there is none. */

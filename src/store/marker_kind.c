@@ -118,19 +118,31 @@ int postern_marker_kind_register(const struct postern_marker_kind *kind,
 	return r;
 }
 
+static int resolve(const struct postern_marker_kind *kind, const char *url,
+		const struct postern_store_options *options,
+		struct postern_store_options *options_out,
+		struct postern_error *error) {
+	int r = postern__store_options_complete(options, options_out, error);
+	if (r == POSTERN_OK && (options_out->schema || options_out->listen_url)) {
+		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"'%s' is a setting of stores in PostgreSQL only",
+				options_out->schema ? "schema" : "listen_url");
+	}
+	return r == POSTERN_OK ? kind->check(url, error) : r;
+}
+
+int postern__markers_check(const char *url,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	struct postern_store_options full;
+	return resolve(postern__marker_kind_of(url), url, options, &full, error);
+}
+
 int postern__markers_open(const char *url,
 		const struct postern_store_options *options,
 		struct postern_markers **out, struct postern_error *error) {
 	const struct postern_marker_kind *kind = postern__marker_kind_of(url);
 	struct postern_store_options full;
-	int r = postern__store_options_complete(options, &full, error);
-	if (r == POSTERN_OK && (full.schema || full.listen_url)) {
-		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"'%s' is a setting of stores in PostgreSQL only",
-				full.schema ? "schema" : "listen_url");
-	}
-	if (r == POSTERN_OK) {
-		r = kind->check(url, error);
-	}
+	int r = resolve(kind, url, options, &full, error);
 	return r == POSTERN_OK ? kind->open(url, &full, out, error) : r;
 }

@@ -171,8 +171,9 @@ static int options_check(const struct postern_store_kind *kind,
 					   : options->listen_url && !kind->listens ? "listen_url"
 															   : NULL;
 	return name ? postern__fail(error, POSTERN_E_UNSUPPORTED,
-						  "'%s' is a setting of stores in PostgreSQL only",
-						  name)
+						  "'%s' is a setting of stores %s only", name,
+						  strcmp(name, "connections") == 0 ? "on a server"
+														   : "in PostgreSQL")
 				: POSTERN_OK;
 }
 
@@ -197,6 +198,9 @@ static int kind_resolve(const char *url,
 int postern__store_check(const char *url,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
+	if (postern__marker_kind_of(url)) {
+		return postern__markers_check(url, options, error);
+	}
 	const struct postern_store_kind *kind = NULL;
 	const char *rest = NULL;
 	struct postern_store_options full;

@@ -34,8 +34,8 @@ int postern__store_options_complete(const struct postern_store_options *options,
 		struct postern_store_options *out, struct postern_error *error);
 
 /* Validates a store's URL and options (may be NULL) as far as that is possible
-   without opening the store. An option that only other kinds have is
-   POSTERN_E_UNSUPPORTED. */
+   without opening the store; it may keep markers only. An option that only
+   other kinds have is POSTERN_E_UNSUPPORTED. */
 int postern__store_check(const char *url,
 		const struct postern_store_options *options,
 		struct postern_error *error);

@@ -17,6 +17,7 @@
 #include "base/redact.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "store/marker_kind.h"
 #include "store/store.h"
 
 /* Longer than any path of the system. */
@@ -34,24 +35,51 @@ static bool is_harmless(const char *url,
 		   ((near && !near->is_shared) || !strchr(url, ':'));
 }
 
+/* The schemes of stores, then those of stores that keep markers only. */
+static size_t list_schemes(const char *out[SCHEME_COUNT_MAX]) {
+	const struct postern_store_kind *kind;
+	const struct postern_marker_kind *markers;
+	size_t count = 0;
+	for (size_t i = 0; (kind = postern__store_kind_at(i)); i++) {
+		out[count++] = kind->scheme;
+	}
+	for (size_t i = 0; (markers = postern__marker_kind_at(i)); i++) {
+		out[count++] = markers->scheme;
+	}
+	return count;
+}
+
+/* The forms of stores, and of those that keep markers only. */
+static void list_forms(char out[POSTERN__STORE_FORMS_MAX]) {
+	const struct postern_marker_kind *kind;
+	const char *before = "";
+	postern__store_forms(out);
+	size_t len = strlen(out);
+	for (size_t i = 0; (kind = postern__marker_kind_at(i)) &&
+					   len < POSTERN__STORE_FORMS_MAX;
+			i++) {
+		if (strcmp(kind->name, before) != 0) {
+			len += (size_t)snprintf(out + len, POSTERN__STORE_FORMS_MAX - len,
+					"; or for markers only %s", kind->form);
+		}
+		before = kind->name;
+	}
+}
+
 static int fail_unknown(const char *url, struct postern_error *error) {
 	const char *schemes[SCHEME_COUNT_MAX];
 	const struct postern_store_kind *kind;
 	char scheme[16] = "";
 	char shown[POSTERN__REDACT_TEXT_MAX];
 	char forms[POSTERN__STORE_FORMS_MAX];
-	size_t count = 0;
-
-	for (; (kind = postern__store_kind_at(count)); count++) {
-		schemes[count] = kind->scheme;
-	}
+	size_t count = list_schemes(schemes);
 	size_t len = strcspn(url, ":");
 	if (url[len] && len < sizeof scheme) {
 		(void)snprintf(scheme, sizeof scheme, "%.*s", (int)len, url);
 	}
 	const char *near = postern__closest(scheme, schemes, count);
 	kind = NULL;
-	for (size_t i = 0; near && !kind; i++) {
+	for (size_t i = 0; near && !kind && postern__store_kind_at(i); i++) {
 		kind = schemes[i] == near ? postern__store_kind_at(i) : NULL;
 	}
 	if (is_harmless(url, kind)) {
@@ -63,7 +91,7 @@ static int fail_unknown(const char *url, struct postern_error *error) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"'%.60s' is not a store; did you mean '%s:'?", shown, near);
 	}
-	postern__store_forms(forms);
+	list_forms(forms);
 	return postern__fail(error, POSTERN_E_INVALID,
 			"'%.60s' is not a store; write %s", shown, forms);
 }
@@ -80,6 +108,9 @@ int postern__store_url_check(const char *url, struct postern_error *error) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"not valid UTF-8, or with a control character");
 	}
+	if (postern__marker_kind_of(url)) {
+		return postern__markers_check(url, NULL, error);
+	}
 	const struct postern_store_kind *kind = postern__store_kind_of(url, &rest);
 	if (kind && (*rest == '\0' || *rest == '?') &&
 			(kind->is_file || kind->is_shared)) {
@@ -89,7 +120,7 @@ int postern__store_url_check(const char *url, struct postern_error *error) {
 	}
 	int r = postern__store_check(url, NULL, error);
 	if (r == POSTERN_E_UNSUPPORTED) {
-		postern__store_forms(forms);
+		list_forms(forms);
 		return postern__fail(error, POSTERN_E_INVALID, "%s; write %s",
 				error ? error->text : "", forms);
 	}

@@ -277,7 +277,6 @@ YAML = (
     ("defaults:\n  max_attempts: many\n", "2:17: ", "many"),
     ("channels:\n  a:\n    mode: guard\n", "3:", "not in this version"),
     ("channels: [\n", ":", ""),
-    ("store: redis://db/0\n", "1:8: ", "the store 'redis:'"),
     ("a: " + "[" * 5000 + "\n", "1:", ""),
     ("store: \"sqlite:box.db\n", ":", ""),
     ("\tstore: x\n", "1:", ""),

@@ -678,7 +678,7 @@ def _(place):
 
 @case("init does not write a configuration that commands would refuse")
 def _(place):
-    place.fails(2, "init", "--connections", "4", says="PostgreSQL only")
+    place.fails(2, "init", "--connections", "4", says="stores on a server only")
     equal(os.path.exists(place.file("postern.yaml")), False)
 
 

@@ -365,7 +365,7 @@ def _(place):
          "'application_name'"),
         ("sqlite:box.db", f"listen_url: '{listen}'", 2, "PostgreSQL only"),
         ("sqlite:box.db", "schema: a", 2, "PostgreSQL only"),
-        ("memory", "connections: 4", 2, "PostgreSQL only"),
+        ("memory", "connections: 4", 2, "stores on a server only"),
     ):
         for where in ("stores: {{one: {{url: '{0}',\n{1}}}}}",
                       "store: '{0}'\ndefaults: {{{1}}}"):

@@ -38,13 +38,13 @@ static void bad_settings(void) {
 		{ "stores: {a: {url: 'sqlite:a', schema: postern}}",
 				"f:1:39: 'schema' is a setting of stores in PostgreSQL only" },
 		{ "stores: {a: {url: memory, connections: 8}}",
-				"f:1:40: 'connections' is a setting of stores in PostgreSQL "
+				"f:1:40: 'connections' is a setting of stores on a server "
 				"only" },
 		{ "defaults: {listen_url: 'postgres://u:canary@h/d'}",
 				"f:1:24: 'listen_url' is a setting of stores in PostgreSQL "
 				"only" },
 		{ "defaults: {connections: 9}",
-				"f:1:25: 'connections' is a setting of stores in PostgreSQL "
+				"f:1:25: 'connections' is a setting of stores on a server "
 				"only" },
 		{ "defaults: {connections: 1}",
 				"f:1:25: connections: '1' is out of range; write 2 to 64" },

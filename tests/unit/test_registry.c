@@ -164,7 +164,9 @@ static void options_of_other_kinds(void) {
 		struct postern_error error = { 0 };
 		CHECK_INT(postern__store_check("memory:", &others[i], &error),
 				POSTERN_E_UNSUPPORTED);
-		CHECK_CONTAINS(error.text, "is a setting of stores in PostgreSQL only");
+		CHECK_CONTAINS(error.text, others[i].connections
+										   ? "stores on a server only"
+										   : "stores in PostgreSQL only");
 		CHECK_INT(postern__store_check("sqlite:a", &others[i], &error),
 				POSTERN_E_UNSUPPORTED);
 	}

@@ -23,8 +23,8 @@ extern "C" {
 #define POSTERN_MARKER_KIND_NAME_LEN_MAX 15
 
 /*
- * Every function is required, and has the whole URL. No error quotes a part of
- * the URL that may be secret.
+ * Every function but library() is required, and has the whole URL. No error
+ * quotes a part of the URL that may be secret.
  */
 struct postern_marker_kind {
 	size_t size;
@@ -46,6 +46,10 @@ struct postern_marker_kind {
 	   setting and how much is lost. */
 	int (*examine)(struct postern_markers *markers, postern_store_find *find,
 			void *context, struct postern_error *error);
+
+	/* The client libraries by number, and their versions; NULL past the last.
+	   May be NULL: none. */
+	const char *(*library)(size_t index, const char **version_out);
 };
 
 /*
