@@ -228,13 +228,26 @@ struct postern_key_rule {
 	const char *rule;
 };
 
+/* How the messages of a channel reach its handlers. */
+enum postern_channel_mode {
+	/* They are stored, and delivered afterwards. */
+	POSTERN_MODE_INBOX = 0,
+	/* The handlers run before the message is answered, each under a marker of
+	   the message's key (guard.h), which is all that is stored. The sender
+	   keeps its retries. */
+	POSTERN_MODE_GUARD,
+	/* The same without markers: a copy runs again. */
+	POSTERN_MODE_DIRECT
+};
+
+#define POSTERN_GUARDED_COUNT_MAX 64
+
 /* Zero the struct and set `size`; zeroes are the defaults. */
 struct postern_channel_options {
 	size_t size;
 	enum postern_unrouted unrouted;
 	enum postern_on_conflict on_conflict;
-	/* The channel does not use the inbox: in this version it accepts no
-	   messages. See require_inbox. */
+	/* The same as POSTERN_MODE_DIRECT. */
 	bool without_inbox;
 	/* Exempts this channel from require_inbox. */
 	bool allow_without_inbox;
@@ -257,6 +270,23 @@ struct postern_channel_options {
 	const struct postern_key_rule *key_rules;
 	size_t key_rule_count;
 	enum postern_missing_key missing_key;
+	enum postern_channel_mode mode;
+	/* Only in POSTERN_MODE_GUARD: guard messages of these types (patterns), and
+	   these handlers (keys); what neither names is direct. Neither given:
+	   guard everything. */
+	const char *const *guarded_types;
+	size_t guarded_type_count;
+	const char *const *guarded_handlers;
+	size_t guarded_handler_count;
+	/* A name, as a handler's key: all handlers with this name share one marker
+	   for a message, and the first to succeed does it for all of them. NULL:
+	   each handler has a marker of its own. */
+	const char *marker;
+	/* 10 s: how long a copy waits for the one that is running; negative: not at
+	   all. */
+	int64_t guard_wait_ms;
+	/* Where postern_box_fault() publishes; NULL: nowhere. */
+	const char *fault_channel;
 };
 
 #define POSTERN_FORMER_NAME_COUNT_MAX 16

@@ -14,6 +14,7 @@
 #include "core/breaker.h"
 #include "core/commit.h"
 #include "core/content_keys.h"
+#include "core/inline.h"
 #include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -30,6 +31,8 @@
 
 /* A batch is cut into pieces of this size, which bounds the copies. */
 #define PIECE_COUNT_MAX 1000
+/* How often a call without a runner looks whether its runs may start. */
+#define UNAIDED_WAIT_MS 20
 #define PIECE_BYTES_MAX ((size_t)8 * 1024 * 1024)
 
 bool postern__handler_wants(const struct postern__handler *handler,
@@ -129,6 +132,7 @@ static int create_content(struct postern__channel *channel,
 	if (!content) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
+	content->is_inline = postern__channel_is_inline(channel);
 	fill_routes(content);
 	int r = postern__content_keys_make(content, error);
 	if (r) {
@@ -144,6 +148,13 @@ static int create_content(struct postern__channel *channel,
 	return POSTERN_OK;
 }
 
+/* What is not stored cannot be parked, either. */
+static bool rejects_unrouted(const struct postern__channel *channel) {
+	return channel->unrouted == POSTERN_UNROUTED_REJECT ||
+		   (channel->unrouted == POSTERN_UNROUTED_PARK &&
+				   postern__channel_is_inline(channel));
+}
+
 /* Check a message and create its content. */
 static int prepare_content(struct postern__channel *channel,
 		const struct postern_message *given, struct postern__content **out,
@@ -157,7 +168,7 @@ static int prepare_content(struct postern__channel *channel,
 		r = postern__sized_copy(&copy, sizeof(copy), given,
 				"struct postern_message", error);
 	}
-	if (!r && !message->id && channel->has_key_rules &&
+	if (!r && !message->id &&
 			postern__channel_makes_ids(channel, message->type)) {
 		postern__generated_id(channel->generation->box, id);
 		copy = *message;
@@ -175,7 +186,7 @@ static int prepare_content(struct postern__channel *channel,
 	}
 	const char *type = message->type ? message->type : "";
 	size_t routes = count_routes(channel, type);
-	if (routes == 0 && channel->unrouted == POSTERN_UNROUTED_REJECT) {
+	if (routes == 0 && rejects_unrouted(channel)) {
 		postern__meter_reject(channel->generation->box, channel);
 		return postern__fail(error, POSTERN_E_INVALID,
 				"no handler of channel '%s' wants the type '%s'", channel->name,
@@ -217,11 +228,6 @@ static int acquire_channel(struct postern_box *box, const char *name,
 	if (!channel) {
 		r = postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
 				name ? name : "");
-	} else if (channel->without_inbox) {
-		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"channel '%s' has no inbox: delivery without an inbox is not "
-				"in this version",
-				name);
 	}
 	if (r) {
 		postern__generation_release(generation);
@@ -245,6 +251,10 @@ int postern__check_no_transaction(struct postern_box *box,
 
 static void queue_accept(struct postern_box *box,
 		struct postern__content *content, struct postern__waiter *waiter) {
+	if (content->is_inline) {
+		postern__inline_queue(box, content, waiter);
+		return;
+	}
 	reserve_leases(box, content);
 	postern__list_push_back(&box->accepts, &content->item.link);
 	box->accept_count++;
@@ -430,8 +440,15 @@ static void wait_decided(struct postern_box *box,
 	int64_t until =
 			postern__box_after_ms(box, 2 * box->options.command_timeout_ms);
 	while (waiter->undecided > 0) {
+		if (!postern__list_empty(&box->answers)) {
+			postern__inline_answer(box);
+			continue;
+		}
 		if (waiter->queued > 0 && postern__commit_free(box)) {
 			(void)postern__commit_group(box, NULL, NULL);
+			continue;
+		}
+		if (postern__inline_run_here(box, contents, count)) {
 			continue;
 		}
 		int64_t left = until - postern__box_now_ms(box);
@@ -439,7 +456,12 @@ static void wait_decided(struct postern_box *box,
 			give_up_queued(box, contents, count);
 			continue;
 		}
-		postern__wait(&waiter->wake, &box->mutex, left > 0 ? left : 100);
+		/* Without a runner nobody else starts what waits for a place. */
+		int64_t most = box->workers > 0 ? left : UNAIDED_WAIT_MS;
+		postern__wait(&waiter->wake, &box->mutex,
+				left <= 0     ? 100
+				: left < most ? left
+							  : most);
 	}
 }
 

@@ -44,6 +44,11 @@ struct postern__content {
 	postern_accepted *done;         /* may be NULL */
 	void *context;
 
+	/* Inline delivery: the runs whose results are not passed on, and what they
+	   come to, in the receipt. */
+	bool is_inline;
+	size_t inline_left;
+
 	/* Running: one per route. */
 	struct postern_run *runs;
 	size_t run_count;

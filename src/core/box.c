@@ -8,6 +8,7 @@
 #include "core/box.h"
 #include "core/accept.h"
 #include "core/commit.h"
+#include "core/inline.h"
 #include "core/maintenance.h"
 #include "core/metrics.h"
 #include "core/run.h"
@@ -210,6 +211,7 @@ int postern__box_create(struct postern_store *store,
 	store->listener_context = box;
 	postern__list_init(&box->settlements);
 	postern__list_init(&box->accepts);
+	postern__list_init(&box->answers);
 	postern__list_init(&box->waiters);
 	postern__list_init(&box->room_waiters);
 	postern__list_init(&box->running);
@@ -281,7 +283,7 @@ void postern_box_destroy(struct postern_box *box) {
 	if (!box) {
 		return;
 	}
-	postern__return_queued(box);
+	postern__return_queued(box, true);
 	if (box->started) {
 		/* Best effort: deliveries whose settlement cannot be written are
 		   recovered later. Settlements that wait after a failed commit are
@@ -293,6 +295,9 @@ void postern_box_destroy(struct postern_box *box) {
 	if (box->started) {
 		postern__lock_release(box);
 		end_node(box);
+	}
+	if (box->guard) {
+		box->guarding->destroy(box->guard);
 	}
 	if (box->store) {
 		box->store->ops->destroy(box->store);

@@ -59,6 +59,7 @@
 
 struct postern__cleanup;
 struct postern__group;
+struct postern__guarding;
 struct postern__orphaned;
 struct postern__reading;
 struct postern_source_state;
@@ -204,6 +205,12 @@ struct postern_box {
 	   for which the store has what handlers' idle_told says; 0: not known. */
 	uint32_t share_round;
 	uint64_t shared_node;
+	/* The guard of the channels in mode GUARD: inline.h. NULL: none is needed
+	   yet, or the program has none. */
+	const struct postern__guarding *guarding;
+	void *guard;
+	/* Results of inline runs that nobody knows yet: postern__item.link. */
+	struct postern__list answers;
 
 	size_t transacting;           /* transactions of handlers in progress */
 	int64_t transact_retry_at_ms; /* no transaction starts before */

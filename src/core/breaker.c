@@ -152,11 +152,14 @@ int64_t postern__breaker_fault(struct postern_run *run, const char *reason) {
 	if (!breaker) {
 		return PROBE_MS_MIN;
 	}
-	const struct postern__faulted *before = find_faulted(breaker, run);
+	/* An inline run has no number: whether it came before is unknown. */
+	bool known = run->delivery.seq > 0;
+	const struct postern__faulted *before =
+			known ? find_faulted(breaker, run) : NULL;
 	if (before && breaker->success_ms > before->at_ms) {
 		return -1;
 	}
-	if (!before) {
+	if (!before && known) {
 		remember_faulted(run, breaker);
 	}
 	if (!breaker->open) {
@@ -190,7 +193,8 @@ static void add_failed(struct postern__breaker *breaker, int64_t seq,
 }
 
 void postern__breaker_failure(struct postern_run *run, const char *reason) {
-	size_t most = run->handler->policy.break_after;
+	/* Of inline runs the sender decides when there were too many. */
+	size_t most = run->delivery.seq > 0 ? run->handler->policy.break_after : 0;
 	struct postern__handler_state *state = run->handler->state;
 	struct postern__breaker *breaker =
 			most > 0 ? breaker_of(state) : state->breaker;

@@ -16,6 +16,7 @@
 #include "core/commit.h"
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/inline.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -81,6 +82,9 @@ bool postern__commit_free(const struct postern_box *box) {
 }
 
 bool postern__commit_ready(const struct postern_box *box) {
+	if (!postern__list_empty(&box->answers)) {
+		return true;
+	}
 	return postern__commit_free(box) &&
 		   (!postern__list_empty(&box->accepts) || settlements_ready(box));
 }
@@ -322,6 +326,7 @@ static void wake_next_writer(struct postern_box *box) {
 
 int postern__commit_group(struct postern_box *box, size_t *count_out,
 		struct postern_error *error) {
+	postern__inline_answer(box);
 	struct postern__group *group = free_group(box);
 	size_t decided = 0;
 	int r = POSTERN_OK;

@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "core/box.h"
 #include "core/identity.h"
+#include "core/inline.h"
 #include "core/key_rules.h"
 
 #include <inttypes.h>
@@ -98,9 +99,14 @@ handler_rule(const struct postern__handler *handler, const char *type) {
 
 bool postern__channel_makes_ids(const struct postern__channel *channel,
 		const char *type) {
+	if (!channel->has_key_rules && !postern__channel_is_inline(channel)) {
+		return false; /* nearly all channels */
+	}
 	const struct postern__typed_rule *rule =
 			message_rule(channel, type ? type : "");
-	return rule && !postern__key_rule_is_id(&rule->rule);
+	bool has_key = !postern__channel_is_inline(channel) ||
+				   postern__channel_guards(channel, type ? type : "");
+	return !has_key || (rule && !postern__key_rule_is_id(&rule->rule));
 }
 
 void postern__generated_id(const struct postern_box *box,
@@ -171,10 +177,16 @@ static void make_route_key(const struct postern__content *content,
 	}
 }
 
+/* An inline message needs keys only for what is guarded. */
+static bool needs_keys(const struct postern__content *content) {
+	return !content->is_inline ||
+		   postern__channel_guards(content->channel, content->message.type);
+}
+
 int postern__content_keys_make(struct postern__content *content,
 		struct postern_error *error) {
 	content->accept.key = postern__dedupe_key_by_id(&content->message);
-	if (!content->channel->has_key_rules) {
+	if (!content->channel->has_key_rules || !needs_keys(content)) {
 		return POSTERN_OK;
 	}
 	size_t count = content->accept.route_count;
@@ -192,13 +204,58 @@ int postern__content_keys_make(struct postern__content *content,
 	return r;
 }
 
+/* The key of one run; NULL: it has none. */
+static const struct postern_dedupe_key *
+run_key(const struct postern__content *content, size_t index) {
+	const struct postern_dedupe_key *own = content->accept.routes[index].key;
+	const struct postern_dedupe_key *key = own ? own : &content->accept.key;
+	bool lacks_own =
+			!own && content->channel->has_key_rules &&
+			handler_rule(content->runs[index].handler, content->message.type);
+	bool unique = key->source && strcmp(key->source, NO_KEY_SPACE) == 0;
+	return lacks_own || unique ? NULL : key;
+}
+
+bool postern__content_has_guard_key(const struct postern__content *content,
+		size_t index) {
+	return run_key(content, index) != NULL;
+}
+
+bool postern__content_guard_key(const struct postern__content *content,
+		size_t index, char **out, size_t *len_out) {
+	const struct postern__channel *channel = content->channel;
+	const struct postern_dedupe_key *key = run_key(content, index);
+	struct postern__key_text room;
+	struct postern_dedupe_key unique;
+	if (!key) {
+		make_unique(channel->generation->box, &room, &unique);
+		key = &unique;
+	}
+	/* Where all keys are ids, the channel's own messages need no source. */
+	bool bare = !key->source ||
+				(key->is_id && !channel->has_key_rules &&
+						strcmp(key->source, channel->first_name) == 0);
+	size_t source_len = bare ? 0 : strlen(key->source) + 1;
+	char *value = malloc(source_len + key->value_len + 1);
+	if (!value) {
+		return false;
+	}
+	if (!bare) {
+		memcpy(value, key->source, source_len - 1);
+		value[source_len - 1] = '\n'; /* no source contains one */
+	}
+	memcpy(value + source_len, key->value, key->value_len);
+	*out = value;
+	*len_out = source_len + key->value_len;
+	return true;
+}
+
 bool postern__box_make_id(struct postern_box *box, const char *channel_name,
 		char out[POSTERN__GENERATED_ID_LEN + 1]) {
 	struct postern_generation *generation = postern__generation_acquire(box);
 	const struct postern__channel *channel =
 			postern__generation_channel(generation, channel_name);
-	bool makes = channel && channel->has_key_rules &&
-				 postern__channel_makes_ids(channel, "");
+	bool makes = channel && postern__channel_makes_ids(channel, "");
 	postern__generation_release(generation);
 	if (makes) {
 		postern__generated_id(box, out);

@@ -26,6 +26,16 @@ int postern__handler_keys_init(struct postern__handler *handler,
 int postern__content_keys_make(struct postern__content *content,
 		struct postern_error *error);
 
+/* Whether a run of an inline message has a key; without one it is no copy of
+   any other. */
+bool postern__content_has_guard_key(const struct postern__content *content,
+		size_t index);
+/* That key as the value of a marker, yours to free(): the key, after its source
+   or the pattern of its rule and a line feed if there is one; a key that no
+   other message has if there is none. False: out of memory. */
+bool postern__content_guard_key(const struct postern__content *content,
+		size_t index, char **out, size_t *len_out);
+
 #define POSTERN__GENERATED_ID_LEN 32
 /* An id that no other message has. */
 void postern__generated_id(const struct postern_box *box,

@@ -4,24 +4,33 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/inline.h"
 #include "core/run.h"
 
 #define CANCEL_BATCH 64
 
-void postern__return_queued(struct postern_box *box) {
+static bool is_inline(const struct postern__handler_state *state) {
+	return postern__channel_is_inline(state->handler->channel);
+}
+
+void postern__return_queued(struct postern_box *box, bool inline_too) {
 	(void)pthread_mutex_lock(&box->mutex);
 	postern__list_each(ready, &box->ready) {
 		struct postern__handler_state *state =
 				container_of(ready, struct postern__handler_state, ready);
+		if (is_inline(state) && !inline_too) {
+			continue;
+		}
 		postern__list_each(link, &state->queue) {
 			postern__run_return_lease(
 					container_of(link, struct postern_run, link));
 		}
 	}
+	postern__inline_answer(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
-void postern__cancel_running(struct postern_box *box) {
+void postern__cancel_running(struct postern_box *box, bool inline_too) {
 	struct postern_run *runs[CANCEL_BATCH];
 	size_t count;
 	do {
@@ -31,7 +40,8 @@ void postern__cancel_running(struct postern_box *box) {
 		postern__list_each(link, &box->running) {
 			struct postern_run *run =
 					container_of(link, struct postern_run, link);
-			if (!run->stopping && count < CANCEL_BATCH) {
+			if (!run->stopping && count < CANCEL_BATCH &&
+					(inline_too || !run->content->is_inline)) {
 				run->stopping = true;
 				in_unit = in_unit || run->in_unit;
 				run->content->refs++;

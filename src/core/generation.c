@@ -14,6 +14,7 @@
 #include "base/sized.h"
 #include "core/box.h"
 #include "core/breaker.h"
+#include "core/inline.h"
 #include "core/maintenance.h"
 
 #include <assert.h>
@@ -49,6 +50,7 @@ static void destroy_channel(struct postern__channel *channel) {
 	postern__policy_finish(&channel->policy);
 	destroy_texts(channel->former_names, channel->former_name_count);
 	postern__key_rules_finish(&channel->key_rules);
+	postern__channel_mode_finish(channel);
 	free(channel->handlers);
 	free(channel->name);
 	free(channel);
@@ -168,7 +170,6 @@ static int fill_channel(struct postern__channel *channel,
 				  : POSTERN_OK;
 	channel->unrouted = options.unrouted;
 	channel->on_conflict = options.on_conflict;
-	channel->without_inbox = options.without_inbox;
 	channel->allow_without_inbox = options.allow_without_inbox;
 	channel->retention_payload_ms = options.retention_payload_ms;
 	channel->retention_dedupe_ms = options.retention_dedupe_ms;
@@ -190,6 +191,9 @@ static int fill_channel(struct postern__channel *channel,
 	}
 	if (!r) {
 		r = postern__channel_keys_init(channel, &options, name, error);
+	}
+	if (!r) {
+		r = postern__channel_mode_init(channel, &options, name, error);
 	}
 	if (r) {
 		return r;
@@ -443,6 +447,9 @@ static int register_handler(struct postern_generation *generation,
 	}
 	if (!r) {
 		r = postern__handler_keys_init(handler, options, error);
+	}
+	if (!r) {
+		r = postern__mode_check_handler(handler, error);
 	}
 	if (!r) {
 		r = create_state(handler, error);

@@ -28,8 +28,16 @@ struct postern__channel {
 	char first_name[POSTERN_CHANNEL_NAME_LEN_MAX + 1];
 	enum postern_unrouted unrouted;
 	enum postern_on_conflict on_conflict;
-	bool without_inbox;
+	enum postern_channel_mode mode;
 	bool allow_without_inbox;
+	/* Of mode GUARD: what is guarded; neither: everything. */
+	char **guarded_types;
+	size_t guarded_type_count;
+	char **guarded_handlers;
+	size_t guarded_handler_count;
+	char *marker; /* shared; NULL: one of each handler */
+	int64_t guard_wait_ms;
+	char *fault_channel; /* NULL: none */
 	size_t max_message_size;
 	int64_t retention_payload_ms;
 	int64_t retention_dedupe_ms;

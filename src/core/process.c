@@ -170,7 +170,7 @@ static int process_until_idle(struct postern_box *box, bool runner, size_t max,
 		}
 	}
 	postern__point("process.ran");
-	postern__return_queued(box);
+	postern__return_queued(box, false);
 	while (wait_for_run(box, &renewal)) {
 		/* Without the lease the runs end, and their results are refused. */
 		(void)renew_if_due(box, &renewal, NULL);

@@ -8,6 +8,7 @@
 
 #include "core/accept.h"
 #include "core/breaker.h"
+#include "core/inline.h"
 #include "core/rate.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -135,11 +136,15 @@ enum postern__reason postern__why_not_lease(const struct postern_box *box,
 }
 
 bool postern__handler_holds_worker(const struct postern__handler *handler) {
-	return !handler->impl->kind->asynchronous && !handler->impl->transactional;
+	/* A guard waits for the end of the run, whatever its kind. */
+	return !handler->impl->transactional &&
+		   (!handler->impl->kind->asynchronous ||
+				   handler->channel->mode == POSTERN_MODE_GUARD);
 }
 
 size_t postern__commit_batch_of(const struct postern__handler *handler) {
-	return handler->impl->transactional && handler->impl->ops->batches
+	return handler->impl->transactional && handler->impl->ops->batches &&
+						   !postern__channel_is_inline(handler->channel)
 				   ? handler->policy.commit_batch
 				   : 1;
 }

@@ -18,6 +18,7 @@
 #include "core/breaker.h"
 #include "core/cancel.h"
 #include "core/error_group.h"
+#include "core/inline.h"
 #include "core/rate.h"
 #include "core/reason.h"
 #include "core/tenure.h"
@@ -210,8 +211,10 @@ void postern__run_start(struct postern_run *run) {
 	run->dequeued_ms = postern__box_now_ms(box);
 	run->started_ms = run->dequeued_ms;
 	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
-	/* The time of a transactional run starts with its turn in the batch. */
-	if (policy->timeout_ms > 0 && !run->handler->impl->transactional) {
+	/* The time of a transactional run starts with its turn in the batch, that
+	   of a guarded one when no copy is running. */
+	if (policy->timeout_ms > 0 && !run->handler->impl->transactional &&
+			!run->guarded) {
 		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
 		run->delivery.deadline_ms =
 				box->clock.wall_ms(box->clock.context) + policy->timeout_ms;
@@ -345,6 +348,10 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		.error = run->reason,
 		.group = postern__error_group(run->reason),
 	};
+	if (run->content->is_inline) {
+		postern__inline_settled(run);
+		return;
+	}
 	postern__list_push_back(&box->settlements, &run->item.link);
 	box->settling++;
 	(void)pthread_cond_signal(&box->wake);
@@ -375,7 +382,8 @@ static void settle_failure(struct postern_run *run, int64_t delay_ms,
 		const char *name, const char *reason) {
 	const struct postern_policy *policy = &run->handler->policy;
 	uint32_t failures = run->failures + 1;
-	bool last = failures >= policy->max_attempts;
+	/* An inline run is tried again as long as its sender sends it. */
+	bool last = failures >= policy->max_attempts && !run->content->is_inline;
 	postern__breaker_failure(run, reason);
 	postern__run_settle_to(run,
 			last ? POSTERN_SETTLE_POISONED : POSTERN_SETTLE_PENDING, failures,
@@ -472,11 +480,23 @@ static void copy_outcome(struct postern_outcome *out,
 	out->reason[len] = '\0';
 }
 
+/* The guard that waits for the outcome goes on. */
+static void wake_guard(struct postern_run *run) {
+	if (run->guarded) {
+		struct postern_box *box = run->box;
+		(void)pthread_mutex_lock(&box->mutex);
+		run->finished = true;
+		(void)pthread_cond_signal(run->finish_wake);
+		(void)pthread_mutex_unlock(&box->mutex);
+	}
+}
+
 void postern_run_finish(struct postern_run *run,
 		const struct postern_outcome *outcome) {
 	if (run->outcome_out) {
 		/* Inside a transaction the store completes the delivery. */
 		copy_outcome(run->outcome_out, outcome);
+		wake_guard(run);
 		return;
 	}
 	postern__point("finish.before");
@@ -499,6 +519,7 @@ void postern_run_return(struct postern_run *run) {
 		/* Inside a transaction a single lease cannot be returned: retry at
 		   once, without counting a failure. */
 		postern_outcome_set(run->outcome_out, POSTERN_SNOOZE, 0, NULL);
+		wake_guard(run);
 		return;
 	}
 	struct postern_box *box = run->box;
@@ -543,12 +564,20 @@ static struct postern__handler *ready_handler(struct postern__list *link) {
 	return container_of(link, struct postern__handler_state, ready)->handler;
 }
 
+/* Whether the right to process, or the lack of it, concerns the handler: inline
+   runs need none. */
+static bool may_process(const struct postern_box *box,
+		const struct postern__handler *handler, enum postern__reason barred) {
+	return !barred ||
+		   (postern__channel_is_inline(handler->channel) && !box->draining);
+}
+
 bool postern__run_ready(const struct postern_box *box) {
-	if (postern__why_not_process(box)) {
-		return false;
-	}
+	enum postern__reason barred = postern__why_not_process(box);
 	postern__list_each(link, &box->ready) {
-		if (!postern__why_not_start(box, ready_handler(link))) {
+		const struct postern__handler *handler = ready_handler(link);
+		if (may_process(box, handler, barred) &&
+				!postern__why_not_start(box, handler)) {
 			return true;
 		}
 	}
@@ -557,13 +586,14 @@ bool postern__run_ready(const struct postern_box *box) {
 
 size_t postern__run_ready_count(const struct postern_box *box) {
 	size_t count = 0;
-	if (postern__why_not_process(box)) {
-		return 0;
-	}
+	enum postern__reason barred = postern__why_not_process(box);
 	postern__list_each(link, &box->ready) {
+		const struct postern__handler *handler = ready_handler(link);
+		if (!may_process(box, handler, barred)) {
+			continue;
+		}
 		/* Starts that are reserved are lost if there is no worker soon. */
-		enum postern__reason reason =
-				postern__why_not_start(box, ready_handler(link));
+		enum postern__reason reason = postern__why_not_start(box, handler);
 		count += !reason || reason == POSTERN__REASON_RATE;
 	}
 	return count;
@@ -571,12 +601,11 @@ size_t postern__run_ready_count(const struct postern_box *box) {
 
 /* The next handler, round robin, with a run that may start, or NULL. */
 static struct postern__handler *next_handler(struct postern_box *box) {
-	if (postern__why_not_process(box)) {
-		return NULL;
-	}
+	enum postern__reason barred = postern__why_not_process(box);
 	postern__list_each(link, &box->ready) {
 		struct postern__handler *handler = ready_handler(link);
-		if (!postern__why_not_start(box, handler)) {
+		if (may_process(box, handler, barred) &&
+				!postern__why_not_start(box, handler)) {
 			postern__list_remove(link);
 			postern__list_push_back(&box->ready, link);
 			return handler;
@@ -607,6 +636,34 @@ static size_t start_batch(struct postern__handler *handler,
 	return count;
 }
 
+/* Without the mutex. */
+static void execute_one(struct postern_box *box,
+		struct postern__handler *handler, struct postern_run *run) {
+	postern__emit_started(run);
+	postern__point("run.before");
+	handler->impl->ops->start(handler->impl, run);
+	postern__point("run.after");
+	if (postern__channel_is_inline(handler->channel)) {
+		(void)pthread_mutex_lock(&box->mutex);
+		postern__inline_answer(box);
+		(void)pthread_mutex_unlock(&box->mutex);
+	}
+}
+
+void postern__run_execute(struct postern_box *box,
+		struct postern__handler *handler, struct postern_run **runs,
+		size_t count) {
+	if (runs[0]->guarded) {
+		postern__inline_run_guarded(runs[0]);
+	} else if (handler->impl->transactional) {
+		postern__transact(box, runs, count);
+	} else {
+		execute_one(box, handler, runs[0]);
+	}
+	/* start() may still use the implementation after the run has finished. */
+	postern__generation_release(handler->generation);
+}
+
 bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	struct postern_run *runs[POSTERN_COMMIT_BATCH_MAX];
 	size_t count = 0;
@@ -633,16 +690,7 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	if (!handler) {
 		return false;
 	}
-	if (handler->impl->transactional) {
-		postern__transact(box, runs, count);
-	} else {
-		postern__emit_started(runs[0]);
-		postern__point("run.before");
-		handler->impl->ops->start(handler->impl, runs[0]);
-		postern__point("run.after");
-	}
-	/* start() may still use the implementation after the run has finished. */
-	postern__generation_release(handler->generation);
+	postern__run_execute(box, handler, runs, count);
 	return true;
 }
 

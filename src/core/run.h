@@ -70,9 +70,16 @@ struct postern_run {
 	int64_t lease_end_ms;
 	uint64_t epoch;
 	void *data;
-	/* Inside a transaction: where postern_run_finish() stores the outcome. */
+	/* Inside a transaction or a guard: where postern_run_finish() stores the
+	   outcome. */
 	struct postern_outcome *outcome_out;
-	char *reason; /* of the settlement; NULL: none, or out of memory */
+	/* Inside a guard: signalled with the box's mutex when it has; `finished` is
+	   set then. */
+	pthread_cond_t *finish_wake;
+	bool finished;
+	bool guarded;    /* inline, under a guard */
+	int inline_code; /* inline: of the message's receipt; 0: by the outcome */
+	char *reason;    /* of the settlement; NULL: none, or out of memory */
 };
 
 /* run.c: with the mutex held unless noted. */
@@ -85,6 +92,10 @@ void postern__run_enqueue(struct postern_run *run);
 void postern__run_return_lease(struct postern_run *run);
 /* The same, to nodes that are idle. */
 void postern__run_share_lease(struct postern_run *run);
+/* Without the mutex: run started deliveries of one handler on this thread. */
+void postern__run_execute(struct postern_box *box,
+		struct postern__handler *handler, struct postern_run **runs,
+		size_t count);
 /* Move a queued run to the running list. */
 void postern__run_start(struct postern_run *run);
 /* Put a started run back at the front of its queue, as if never started. */
@@ -141,6 +152,10 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 
 /* Whether the calling thread is in a transactional handler of this box. */
 bool postern__in_transaction(const struct postern_box *box);
+/* The calling thread is in a transactional handler of this box from now on
+   (NULL: of none); returns what it was in before. */
+const struct postern_box *postern__transaction_enter(
+		const struct postern_box *box);
 /* How many transactions of handlers may be open at the same time. */
 size_t postern__transactions_max(const struct postern_box *box);
 
@@ -167,10 +182,11 @@ void postern__claim_nudge(struct postern_box *box);
 int postern__share(struct postern_box *box, struct postern_error *error);
 
 /* drain.c, without the mutex. */
-/* Return the leases of all queued runs. */
-void postern__return_queued(struct postern_box *box);
+/* Return the leases of all queued runs. inline_too: and answer inline ones as
+   unavailable. */
+void postern__return_queued(struct postern_box *box, bool inline_too);
 /* Cancel all runs because the runner stops, or the right to run them ended. */
-void postern__cancel_running(struct postern_box *box);
+void postern__cancel_running(struct postern_box *box, bool inline_too);
 
 /* process.c */
 /* As postern_box_process(), but keeps the processing lock. */

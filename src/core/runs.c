@@ -8,6 +8,7 @@
 #include "core/shown.h"
 
 #include "base/fail.h"
+#include "core/accept.h"
 #include "core/run.h"
 
 #include <stdlib.h>
@@ -24,6 +25,9 @@ size_t postern__runs_copy(const struct postern_box *box, int64_t min_ms,
 				container_of(link, struct postern_run, link);
 		if (count == max || now - run->dequeued_ms < min_ms) {
 			break; /* those that follow started later */
+		}
+		if (run->content->is_inline) {
+			continue; /* of a message that the store does not have */
 		}
 		out[count++] = (struct postern_run_report){
 			.seq = run->delivery.seq,

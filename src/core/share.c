@@ -15,6 +15,7 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/inline.h"
 #include "core/rate.h"
 #include "core/reason.h"
 #include "core/run.h"
@@ -38,6 +39,7 @@ static bool is_idle(const struct postern_box *box,
 	bool used_up = postern__rate_left(box, handler) == 0 &&
 				   state->rate_at_ms > postern__box_now_ms(box);
 	return box->leasing && !postern__why_not_process(box) && !used_up &&
+		   !postern__channel_is_inline(handler->channel) &&
 		   state->queued == 0 &&
 		   state->running < postern__parallel_count(box, handler) &&
 		   !postern__why_not_lease(box, handler, 0);
@@ -76,7 +78,8 @@ static size_t held_here(const struct postern__handler_state *state) {
 static bool has_surplus(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	const struct postern__handler_state *state = handler->state;
-	if (state->queued == 0 || !postern__handler_in_place(handler)) {
+	if (state->queued == 0 || !postern__handler_in_place(handler) ||
+			postern__channel_is_inline(handler->channel)) {
 		return false;
 	}
 	return is_waiting(box, handler) ||

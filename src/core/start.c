@@ -8,6 +8,7 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/inline.h"
 #include "core/maintenance.h"
 #include "core/tenure.h"
 
@@ -21,34 +22,6 @@
 #include <string.h>
 
 #define UNPARK_BATCH 1000
-
-/* Check the channels against the option require_inbox. */
-static int check_require_inbox(const struct postern_generation *generation,
-		struct postern_error *error) {
-	struct postern_box *box = generation->box;
-	enum postern_require_inbox rule = box->options.require_inbox;
-	for (size_t i = 0; i < generation->channel_count; i++) {
-		const struct postern__channel *channel = generation->channels[i];
-		if (rule == POSTERN_REQUIRE_INBOX_NONE || !channel->without_inbox ||
-				channel->allow_without_inbox) {
-			continue;
-		}
-		char text[POSTERN_ERROR_TEXT_MAX];
-		(void)snprintf(text, sizeof(text),
-				"channel '%s' has no inbox, but require_inbox is set; set "
-				"allow_without_inbox if that is intended",
-				channel->name);
-		if (rule == POSTERN_REQUIRE_INBOX_FAIL) {
-			return postern__fail(error, POSTERN_E_INVALID, "%s", text);
-		}
-		postern__emit(box, &(struct postern_event){
-								   .kind = POSTERN_EVENT_WITHOUT_INBOX,
-								   .channel = channel->name,
-								   .text = text,
-						   });
-	}
-	return POSTERN_OK;
-}
 
 bool postern__horizon_check(const char *channel, int64_t dedupe_ms,
 		const char *key, const struct postern_policy *policy, char *text,
@@ -73,9 +46,10 @@ static void check_dedupe_horizons(const struct postern_generation *generation) {
 	for (size_t i = 0; i < generation->handler_count; i++) {
 		const struct postern__handler *handler = generation->handlers[i];
 		char text[POSTERN_ERROR_TEXT_MAX];
-		if (!postern__horizon_check(handler->channel->name,
-					handler->channel->retention_dedupe_ms, handler->key,
-					&handler->policy, text, sizeof(text))) {
+		if (!postern__channel_is_inline(handler->channel) &&
+				!postern__horizon_check(handler->channel->name,
+						handler->channel->retention_dedupe_ms, handler->key,
+						&handler->policy, text, sizeof(text))) {
 			postern__emit(generation->box,
 					&(struct postern_event){
 							.kind = POSTERN_EVENT_RETENTION_SHORT,
@@ -89,7 +63,7 @@ static void check_dedupe_horizons(const struct postern_generation *generation) {
 
 int postern__generation_check(const struct postern_generation *generation,
 		struct postern_error *error) {
-	int r = check_require_inbox(generation, error);
+	int r = postern__modes_check(generation, error);
 	if (!r) {
 		check_dedupe_horizons(generation);
 	}

@@ -136,8 +136,10 @@ static size_t find_overruns(struct postern_box *box, struct overrun *overruns,
 			due = POSTERN__NEVER;
 		}
 		bool over = now >= run->lease_end_ms && !run->reported;
-		if (over && run->handler->policy.timeout_ms > 0 &&
-				!run->handler->impl->transactional) {
+		/* The sender of an inline message waits for its answer. */
+		bool bounded =
+				run->handler->policy.timeout_ms > 0 || run->content->is_inline;
+		if (over && bounded && !run->handler->impl->transactional) {
 			run->reported = true;
 			postern__run_overdue(run);
 			postern__run_abandon(run);

@@ -108,8 +108,8 @@ static void emit_lock(struct postern_box *box, enum postern_event_kind kind,
 /* Return queued leases and cancel runs. The store refuses the settlements of
    those that this node has lost. */
 static void stop_processing(struct postern_box *box) {
-	postern__return_queued(box);
-	postern__cancel_running(box);
+	postern__return_queued(box, false);
+	postern__cancel_running(box, false);
 }
 
 int64_t postern__right_watch(struct postern_box *box) {

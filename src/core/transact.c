@@ -43,6 +43,13 @@ bool postern__in_transaction(const struct postern_box *box) {
 	return transacting_box == box;
 }
 
+const struct postern_box *postern__transaction_enter(
+		const struct postern_box *box) {
+	const struct postern_box *before = transacting_box;
+	transacting_box = box;
+	return before;
+}
+
 size_t postern__transactions_max(const struct postern_box *box) {
 	size_t most = box->store->transactions;
 	return most > 0 ? most : 1;
@@ -271,11 +278,10 @@ void postern__transact(struct postern_box *box, struct postern_run **runs,
 	struct postern__right right = postern__right_of(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("transact.before");
-	const struct postern_box *before = transacting_box;
-	transacting_box = box;
+	const struct postern_box *before = postern__transaction_enter(box);
 	int r = box->store->ops->transact(box->store, right.node,
 			postern__right_lock(&right), units, count, &error);
-	transacting_box = before;
+	(void)postern__transaction_enter(before);
 	postern__point("transact.after");
 	stop_transacting(box);
 	if (r == POSTERN_E_INVALID) {

@@ -7,9 +7,50 @@
 #include "base/fail.h"
 #include "base/sized.h"
 #include "core/box.h"
+#include "core/inline.h"
 #include "handler/kinds.h"
+#include "runner/guard.h"
 
 #include <postern/sys/store.h>
+
+static int guard_create(struct postern_box *box, void **out,
+		struct postern_error *error) {
+	const struct postern_guard_options options = {
+		.size = sizeof(options),
+		.clock = &box->clock,
+		.random = &box->random,
+	};
+	struct postern_guard *guard;
+	int r = postern_guard_create(box, &options, &guard, error);
+	*out = r ? NULL : guard;
+	return r;
+}
+
+static int guard_run(void *guard, struct postern__guarded_run *run,
+		struct postern_error *error) {
+	return postern__guard_do(guard, run, error);
+}
+
+static void guard_destroy(void *guard) {
+	postern_guard_destroy(guard);
+}
+
+/* The guard of channels in mode `guard`, which the core does not know. */
+static const struct postern__guarding guarding = {
+	.create = guard_create,
+	.run = guard_run,
+	.destroy = guard_destroy,
+};
+
+static int create_box(struct postern_store *store,
+		const struct postern_box_options *options, struct postern_box **out,
+		struct postern_error *error) {
+	int r = postern__box_create(store, options, out, error);
+	if (!r) {
+		(*out)->guarding = &guarding;
+	}
+	return r;
+}
 
 int postern_box_open(const char *url, const struct postern_box_options *given,
 		struct postern_box **out, struct postern_error *error) {
@@ -47,13 +88,13 @@ int postern_box_open(const char *url, const struct postern_box_options *given,
 	if (r) {
 		return r;
 	}
-	return postern__box_create(store, options, out, error);
+	return create_box(store, options, out, error);
 }
 
 int postern_box_open_taking(struct postern_store *store,
 		const struct postern_box_options *options, struct postern_box **out,
 		struct postern_error *error) {
-	return postern__box_create(store, options, out, error);
+	return create_box(store, options, out, error);
 }
 
 /* The settings of the kinds that have members of their own in the options. */

@@ -42,16 +42,13 @@ struct entry {
 	pthread_cond_t wake;
 };
 
-/* One call of postern_guard_run(). */
+/* One call of a guarded function. */
 struct call {
 	struct postern_guard *guard;
-	const struct postern_guarded *guarded;
-	struct postern__mark_names names;
-	struct postern_guard_call public;
-	postern_guard_function *function;
-	void *context;
-	struct postern_outcome outcome;
-	bool called;
+	struct postern__guarded_run *run;
+	const struct postern_mark *mark;
+	const char *handler; /* its name in errors */
+	uint64_t fence;
 	struct postern__guard_watched watched;
 	int64_t until_ms; /* monotonic: the end of waiting for a copy */
 };
@@ -104,10 +101,9 @@ static int wait_for_copy(struct call *call, struct entry *entry,
 	bool done = entry->done;
 	release_entry(entry);
 	if (!ended) {
-		return postern__guard_fail_running(call->guarded->handler, error);
+		return postern__guard_fail_running(call->handler, error);
 	}
-	return done ? postern__guard_fail_done(call->guarded->handler, error)
-				: POSTERN_OK;
+	return done ? postern__guard_fail_done(call->handler, error) : POSTERN_OK;
 }
 
 /* Become the one call of this process that works on the key. */
@@ -119,7 +115,7 @@ static int enter(struct call *call, struct entry **out,
 		free(entry);
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	entry->mark = &call->names.mark;
+	entry->mark = call->mark;
 	entry->refs = 1;
 	int r = POSTERN_OK;
 	struct entry *other;
@@ -152,16 +148,17 @@ static bool is_success(const struct postern_outcome *outcome) {
 	return outcome->kind == POSTERN_DONE || outcome->kind == POSTERN_DISCARD;
 }
 
-static void call_function(struct call *call, void *transaction) {
-	call->called = true;
-	call->public.transaction = transaction;
-	call->function(call->context, &call->public, &call->outcome);
+static void call_function(struct call *call, void *transaction,
+		uint64_t epoch) {
+	struct postern__guarded_run *run = call->run;
+	run->called = true;
+	run->run(run->context, call->fence, transaction, epoch, &run->outcome);
 }
 
 static int fail_function(const struct call *call, struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_FAILED, "%s",
-			call->outcome.reason[0] ? call->outcome.reason
-									: "the function failed");
+			call->run->outcome.reason[0] ? call->run->outcome.reason
+										 : "the function failed");
 }
 
 /* Read whether the key was done, without writing anything. */
@@ -169,9 +166,9 @@ static int look(struct call *call, struct postern_mark_request *request,
 		struct postern_error *error) {
 	struct postern_markers *markers = call->guard->markers;
 	*request = (struct postern_mark_request){ .kind = POSTERN_MARK_READ };
-	int r = markers->ops->change(markers, &call->names.mark, request, error);
+	int r = markers->ops->change(markers, call->mark, request, error);
 	if (!r && request->before == POSTERN_MARK_DONE) {
-		r = postern__guard_fail_done(call->guarded->handler, error);
+		r = postern__guard_fail_done(call->handler, error);
 	}
 	return r;
 }
@@ -180,28 +177,29 @@ static void run_unit(void *context, void *transaction, uint64_t epoch,
 		struct postern_outcome *outcome) {
 	struct call *call = context;
 	struct postern_guard *guard = call->guard;
-	(void)epoch;
 	/* Only now: what it waited for, the writer or a row, is not its time. */
-	if (guard->timeout_ms > 0) {
+	if (call->run->timeout_ms > 0) {
 		postern__guard_watch_set(&guard->timeouts, &call->watched,
-				guard->timeout_ms);
+				call->run->timeout_ms);
 	}
-	call_function(call, transaction);
-	*outcome = call->outcome;
+	call_function(call, transaction, epoch);
+	*outcome = call->run->outcome;
 }
 
 /* What came of a unit. */
 static int judge_unit(struct call *call, const struct postern_unit *unit,
 		struct postern_error *error) {
-	call->outcome = call->called ? unit->outcome : call->outcome;
+	if (call->run->called) {
+		call->run->outcome = unit->outcome;
+	}
 	if (unit->committed) {
 		return POSTERN_OK;
 	}
 	if (unit->code == POSTERN_E_DUPLICATE) {
-		return postern__guard_fail_done(call->guarded->handler, error);
+		return postern__guard_fail_done(call->handler, error);
 	}
 	if (unit->code == POSTERN_E_BUSY) {
-		return postern__guard_fail_running(call->guarded->handler, error);
+		return postern__guard_fail_running(call->handler, error);
 	}
 	if (unit->code) {
 		return postern__fail(error, unit->code, "%s",
@@ -215,15 +213,15 @@ static int transact_once(struct call *call, struct postern_error *error) {
 	struct postern_guard *guard = call->guard;
 	int64_t left = call->until_ms - postern__guard_now_ms(guard);
 	struct postern_unit unit = {
-		.fence = call->public.fence,
-		.mark = &call->names.mark,
+		.fence = call->fence,
+		.mark = call->mark,
 		.wait_ms = left > 0 ? left : 0,
 		.context = call,
 		.run = run_unit,
 	};
 	int r = POSTERN_OK;
 	call->watched = (struct postern__guard_watched){ .unit = call };
-	if (guard->timeout_ms > 0) {
+	if (call->run->timeout_ms > 0) {
 		r = postern__guard_watch_add(&guard->timeouts, &call->watched,
 				POSTERN__GUARD_NEVER, error);
 	}
@@ -231,7 +229,7 @@ static int transact_once(struct call *call, struct postern_error *error) {
 		return r;
 	}
 	r = guard->store->ops->transact(guard->store, 0, NULL, &unit, 1, error);
-	if (guard->timeout_ms > 0) {
+	if (call->run->timeout_ms > 0) {
 		postern__guard_watch_remove(&guard->timeouts, &call->watched);
 	}
 	return r ? r : judge_unit(call, &unit, error);
@@ -267,9 +265,9 @@ static int run_transactional(struct call *call, struct postern_error *error) {
 		if (!r && request.before == POSTERN_MARK_UNKNOWN) {
 			r = transact_once(call, error);
 		} else if (!r) {
-			r = postern__guard_fail_running(call->guarded->handler, error);
+			r = postern__guard_fail_running(call->handler, error);
 		}
-	} while (r == POSTERN_E_BUSY && !call->called &&
+	} while (r == POSTERN_E_BUSY && !call->run->called &&
 			 wait_for_lease(call, request.left_ms, &pause_ms));
 	return r;
 }
@@ -278,10 +276,10 @@ static void release_lease(struct call *call) {
 	struct postern_markers *markers = call->guard->markers;
 	struct postern_mark_request request = {
 		.kind = POSTERN_MARK_RELEASE,
-		.fence = call->public.fence,
+		.fence = call->fence,
 	};
 	/* If this fails, it is unknown when its lease has ended. */
-	(void)markers->ops->change(markers, &call->names.mark, &request, NULL);
+	(void)markers->ops->change(markers, call->mark, &request, NULL);
 }
 
 /* Begin the lease, once more if the answer came late: it may have ended since,
@@ -294,11 +292,10 @@ static int ask_lease(struct call *call, struct postern_mark_request *request,
 		int64_t asked_ms = postern__guard_now_ms(guard);
 		*request = (struct postern_mark_request){
 			.kind = POSTERN_MARK_BEGIN,
-			.fence = call->public.fence,
+			.fence = call->fence,
 			.lease_ms = guard->lease_ms,
 		};
-		int r = markers->ops->change(markers, &call->names.mark, request,
-				error);
+		int r = markers->ops->change(markers, call->mark, request, error);
 		bool late =
 				postern__guard_now_ms(guard) - asked_ms > guard->lease_ms / 2;
 		if (r || request->before != POSTERN_MARK_UNKNOWN || !late) {
@@ -320,23 +317,23 @@ static int begin_lease(struct call *call, struct postern_error *error) {
 			return r;
 		}
 		if (request.before == POSTERN_MARK_DONE) {
-			return postern__guard_fail_done(call->guarded->handler, error);
+			return postern__guard_fail_done(call->handler, error);
 		}
 	} while (wait_for_lease(call, request.left_ms, &pause_ms));
-	return postern__guard_fail_running(call->guarded->handler, error);
+	return postern__guard_fail_running(call->handler, error);
 }
 
 static int end_lease(struct call *call, struct postern_error *error) {
 	struct postern_markers *markers = call->guard->markers;
 	struct postern_mark_request request = {
 		.kind = POSTERN_MARK_FINISH,
-		.fence = call->public.fence,
+		.fence = call->fence,
 	};
-	if (!is_success(&call->outcome)) {
+	if (!is_success(&call->run->outcome)) {
 		release_lease(call);
 		return fail_function(call, error);
 	}
-	return markers->ops->change(markers, &call->names.mark, &request, error);
+	return markers->ops->change(markers, call->mark, &request, error);
 }
 
 static int run_leased(struct call *call, struct postern_error *error) {
@@ -352,8 +349,8 @@ static int run_leased(struct call *call, struct postern_error *error) {
 		return r;
 	}
 	call->watched = (struct postern__guard_watched){
-		.mark = &call->names.mark,
-		.fence = call->public.fence,
+		.mark = call->mark,
+		.fence = call->fence,
 	};
 	r = postern__guard_watch_add(&guard->leases, &call->watched,
 			guard->lease_ms / 3, error);
@@ -361,33 +358,62 @@ static int run_leased(struct call *call, struct postern_error *error) {
 		release_lease(call);
 		return r;
 	}
-	call_function(call, NULL);
+	call_function(call, NULL, 0);
 	postern__guard_watch_remove(&guard->leases, &call->watched);
 	return end_lease(call, error);
 }
 
-static int check_guarded(const struct postern_guard *guard,
-		const struct postern_guarded *guarded, struct postern_error *error) {
+static int check_run(const struct call *call, struct postern_error *error) {
+	const struct postern_guard *guard = call->guard;
 	bool transacts = guard->store && guard->store->ops->transactional;
-	if (guarded->transactional && !transacts) {
+	if (call->run->transactional && !transacts) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"'%s' is transactional, which a %s store does not support",
-				guarded->handler ? guarded->handler : "",
-				guard->markers->ops->name);
+				call->handler, guard->markers->ops->name);
 	}
 	return POSTERN_OK;
 }
 
-static int run_call(struct call *call, struct postern_error *error) {
+int postern__guard_do(struct postern_guard *guard,
+		struct postern__guarded_run *run, struct postern_error *error) {
+	struct call call = {
+		.guard = guard,
+		.run = run,
+		.mark = &run->mark,
+		.handler = run->mark.handlers[0],
+		.fence = postern__guard_fence(guard),
+		.until_ms = postern__guard_now_ms(guard) + run->wait_ms,
+	};
 	struct entry *entry;
-	int r = enter(call, &entry, error);
+	postern_outcome_set(&run->outcome, POSTERN_DONE, 0, NULL);
+	run->called = false;
+	int r = check_run(&call, error);
+	if (!r) {
+		r = enter(&call, &entry, error);
+	}
 	if (r) {
 		return r;
 	}
-	r = call->guarded->transactional ? run_transactional(call, error)
-									 : run_leased(call, error);
-	leave(call->guard, entry, r == POSTERN_OK || r == POSTERN_E_DUPLICATE);
+	r = run->transactional ? run_transactional(&call, error)
+						   : run_leased(&call, error);
+	leave(guard, entry, r == POSTERN_OK || r == POSTERN_E_DUPLICATE);
 	return r;
+}
+
+/* A function of a program. */
+struct program {
+	struct postern_guard_call call;
+	postern_guard_function *function;
+	void *context;
+};
+
+static void call_program(void *context, uint64_t fence, void *transaction,
+		uint64_t epoch, struct postern_outcome *outcome) {
+	struct program *program = context;
+	(void)epoch;
+	program->call.fence = fence;
+	program->call.transaction = transaction;
+	program->function(program->context, &program->call, outcome);
 }
 
 int postern_guard_run(struct postern_guard *guard,
@@ -395,37 +421,35 @@ int postern_guard_run(struct postern_guard *guard,
 		void *context, struct postern_outcome *outcome_out,
 		struct postern_error *error) {
 	struct postern_guarded guarded = { 0 };
-	struct call call = {
-		.guard = guard,
-		.guarded = &guarded,
-		.function = function,
-		.context = context,
-		.until_ms = postern__guard_now_ms(guard) + guard->wait_ms,
-	};
-	postern_outcome_set(&call.outcome, POSTERN_DONE, 0, NULL);
+	struct postern__mark_names names;
+	struct program program = { .function = function, .context = context };
 	int r = postern__sized_copy(&guarded, sizeof(guarded), given,
 			"struct postern_guarded", error);
 	if (!r) {
-		r = check_guarded(guard, &guarded, error);
-	}
-	if (!r) {
-		r = postern__mark_names_init(&call.names, guarded.handler,
+		r = postern__mark_names_init(&names, guarded.handler,
 				guarded.legacy_keys, guarded.legacy_key_count, guarded.key,
 				guarded.key_len, error);
 	}
 	if (r) {
 		return r;
 	}
-	call.public = (struct postern_guard_call){
-		.size = sizeof(call.public),
+	program.call = (struct postern_guard_call){
+		.size = sizeof(program.call),
 		.handler = guarded.handler,
 		.key = guarded.key,
-		.key_len = call.names.mark.value_len,
-		.fence = postern__guard_fence(guard),
+		.key_len = names.mark.value_len,
 	};
-	r = run_call(&call, error);
-	if (call.called && outcome_out) {
-		*outcome_out = call.outcome;
+	struct postern__guarded_run run = {
+		.mark = names.mark,
+		.transactional = guarded.transactional,
+		.wait_ms = guard->wait_ms,
+		.timeout_ms = guard->timeout_ms,
+		.context = &program,
+		.run = call_program,
+	};
+	r = postern__guard_do(guard, &run, error);
+	if (run.called && outcome_out) {
+		*outcome_out = run.outcome;
 	}
 	return r;
 }

@@ -15,6 +15,7 @@
 
 #include "base/list.h"
 #include "base/siphash.h"
+#include "core/inline.h"
 
 #define POSTERN__GUARD_BUCKET_COUNT 256
 
@@ -61,6 +62,12 @@ struct postern__guard_watched {
 
 /* Never due. */
 #define POSTERN__GUARD_NEVER (INT64_MAX / 2)
+
+/* guard.c */
+/* Run a function whose arguments are checked; as postern_guard_run(). The mark
+   outlives the call. */
+int postern__guard_do(struct postern_guard *guard,
+		struct postern__guarded_run *run, struct postern_error *error);
 
 /* guard_watch.c */
 void postern__guard_watch_init(struct postern_guard *guard,

@@ -90,6 +90,7 @@ void postern__runner_store_result(struct postern_runner *runner, int code,
 static int64_t linger_left_ns(struct postern_runner *runner) {
 	const struct postern_box *box = runner->box;
 	if (postern__list_empty(&box->settlements) ||
+			!postern__list_empty(&box->answers) ||
 			!postern__list_empty(&box->accepts) || box->draining ||
 			box->settling >= LINGER_COUNT) {
 		runner->linger_first = NULL;
@@ -408,17 +409,17 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	box->draining = true;
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("drain.before");
-	postern__return_queued(box);
+	postern__return_queued(box, true);
 	postern__point("drain.given-back");
 
 	(void)pthread_mutex_lock(&box->mutex);
 	bool quiet = wait_for_none(box, &box->running_count, until_ms);
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (!quiet) {
-		postern__cancel_running(box);
+		postern__cancel_running(box, true);
 	}
 	/* Again: a transaction that the store failed has requeued its runs. */
-	postern__return_queued(box);
+	postern__return_queued(box, true);
 
 	(void)pthread_mutex_lock(&box->mutex);
 	quiet = wait_for_none(box, &box->running_count,

@@ -50,6 +50,10 @@ ELSEWHERE = {
     "sqlite-reopen.closed": "only after a failure: passed by the failures below",
     "postgres-migrate.upgraded": "only with an older schema: "
     "tests/server/test_postgres_upgrade.py kills a process during the upgrade",
+    "inline.before": "channels without an inbox: tests/unit/test_modes.c",
+    "inline.after": "channels without an inbox: tests/unit/test_modes.c",
+    "inline.guarded": "channels without an inbox: tests/unit/test_modes.c",
+    "inline.answered": "channels without an inbox: tests/unit/test_modes.c",
     "memory-apply.fails": "memory: the simulation",
     "memory-apply.prepared": "memory: the simulation",
     "memory-apply.settled": "memory: the simulation",

@@ -285,8 +285,8 @@ static void drain_box(struct postern_box *box) {
 	box->leasing = false;
 	box->draining = true;
 	(void)pthread_mutex_unlock(&box->mutex);
-	postern__return_queued(box);
-	postern__cancel_running(box);
+	postern__return_queued(box, true);
+	postern__cancel_running(box, true);
 	(void)postern_box_commit(box, NULL, NULL);
 	(void)pthread_mutex_lock(&box->mutex);
 	box->draining = false;

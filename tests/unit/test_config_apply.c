@@ -170,7 +170,7 @@ static void channels_and_handlers(void) {
 		CHECK_INT(a->unrouted, POSTERN_UNROUTED_DROP);
 		CHECK_INT(a->on_conflict, POSTERN_CONFLICT_IGNORE);
 		CHECK(a->allow_without_inbox);
-		CHECK(!a->without_inbox);
+		CHECK_INT(a->mode, POSTERN_MODE_INBOX);
 		check_policy(&a->policy);
 		const struct postern__handler *h = box->generation->handlers[0];
 		CHECK_STR(h->key, "h");

@@ -21,6 +21,7 @@ struct bench {
 	struct postern_handler_kind kind;
 	struct postern_handler impl;
 	struct postern__handler_state state;
+	struct postern__channel channel;
 	struct postern__handler handler;
 	struct postern_run run;
 	struct postern_generation generation;
@@ -39,6 +40,7 @@ static void bench_init(struct bench *bench) {
 	bench->impl.transactional = true;
 	bench->handler.impl = &bench->impl;
 	bench->handler.state = &bench->state;
+	bench->handler.channel = &bench->channel;
 	bench->handler.generation = &bench->generation;
 	bench->handler.policy.commit_batch = 1;
 	postern__list_init(&bench->state.queue);

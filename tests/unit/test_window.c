@@ -24,6 +24,7 @@ struct bench {
 	struct postern_handler_kind kind;
 	struct postern_handler impl;
 	struct postern__handler_state state;
+	struct postern__channel channel;
 	struct postern__handler handler;
 	struct postern_generation generation;
 	struct postern_box box;
