@@ -453,6 +453,22 @@ BUGS = [
         postgres_store("of 64 nodes no two claim the same delivery"),
     ),
     Bug(
+        "return-not-left-to-others",
+        "a node claims at once what it returned to idle nodes",
+        postgres_store(
+            "what a node returns to idle nodes is due at once for others only"),
+    ),
+    Bug(
+        "returned-to-busy",
+        "leases are returned to nodes that are asleep and have no room",
+        postgres_store("a node learns how many others are idle for a handler"),
+    ),
+    Bug(
+        "returned-for-ever",
+        "a delivery goes back and forth between nodes without an end",
+        ("unit/test_share", "suspects and what was returned twice stay"),
+    ),
+    Bug(
         "living-taken-for-dead",
         "nodes that renew their lease are expired",
         postgres_store("a node that renews in time keeps its leases"),
