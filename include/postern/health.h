@@ -59,8 +59,11 @@ struct postern_handler_health {
 	/* Why no run starts: "paused", "broken", "rate", "lock", "draining"; NULL:
 	   runs may start. */
 	const char *held;
-	const char *reason; /* of the breaker: its last error; else NULL */
-	int64_t since_ms;   /* wall clock: held by the breaker since; else 0 */
+	/* While it is held: why, such as the last error or the words of the
+	   operator (NULL: `held` says it all), and since when by the wall clock, of
+	   a pause by the store's (0: not known). */
+	const char *reason;
+	int64_t since_ms;
 	uint64_t reserved[16];
 };
 

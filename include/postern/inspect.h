@@ -106,7 +106,8 @@ struct postern_row {
 	uint32_t returns;      /* open: how often its lease was returned to idle
 							  nodes; such starts are not counted */
 	uint64_t group;        /* of the last error; 0: none */
-	/* Held: "paused", "broken", "rate", …, and until when (0: not known). */
+	/* Held, or queued and not started: "paused", "broken", "rate", …, and until
+	   when (0: not known); of a broken handler when it is probed next. */
 	const char *reason; /* NULL if there is none */
 	int64_t until_ms;
 	/* Leased: the node, and its process (NULL and 0 if not known). */
@@ -117,7 +118,12 @@ struct postern_row {
 	/* Leased: when the node last reported what it runs; 0: not known. */
 	int64_t reported_at_ms;
 	int64_t handler_id; /* the store's number of the handler; 0: parked */
-	uint64_t reserved[5];
+	/* Held: why (an error, the words of the operator) and by whom, NULL if not
+	   known, and since when; as in the statistics of the handler. */
+	const char *held_reason;
+	const char *held_by;
+	int64_t held_at_ms;
+	uint64_t reserved[2];
 };
 
 struct postern_listing;
@@ -247,8 +253,8 @@ struct postern_handler_stats {
 	uint64_t done;
 	uint64_t discarded;
 	/* Why no delivery of it starts now: "paused", "broken", "rate", …; NULL:
-	   they start. And until when (0: not known), since when, why and by whom.
-	 */
+	   they start. And until when (0: not known; of a broken handler when it is
+	   probed next), since when, why and by whom. */
 	const char *held;
 	int64_t held_until_ms;
 	int64_t held_at_ms;

@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "cli/out.h"
 #include "cli/reply.h"
 #include "cli/table.h"
+#include "cli/words.h"
 
 void postern__row_state(struct postern__table *table, const json_t *row) {
 	static const struct {
@@ -48,21 +50,12 @@ static void node_text(const json_t *row, char *out, size_t size) {
 	}
 }
 
-static void held_text(const json_t *row, int64_t now_ms, char *out,
+/* "started 5m ago on HOST:PID, as of 4s ago" */
+static void leased_text(const json_t *row, int64_t now_ms, char *out,
 		size_t size) {
-	const char *reason = postern__reply_text(row, "reason");
-	int64_t until_ms = postern__reply_time(row, "until");
-	char until[POSTERN__AGO_TEXT_MAX] = "";
-	if (until_ms > 0) {
-		postern__out_ago(until_ms, now_ms, until);
-	}
-	(void)snprintf(out, size, "%.40s%s%s", reason ? reason : "",
-			*until ? ", ends " : "", until);
-}
-
-/* "5m ago on HOST:PID, as of 4s ago" */
-static void leased_text(const json_t *row, bool running, int64_t now_ms,
-		char *out, size_t size) {
+	const char *shown = postern__reply_text(row, "shown");
+	bool running = shown && (strcmp(shown, "running") == 0 ||
+									strcmp(shown, "stuck") == 0);
 	char since[POSTERN__AGO_TEXT_MAX];
 	char as_of[POSTERN__AGO_TEXT_MAX];
 	char node[128];
@@ -78,22 +71,23 @@ static void leased_text(const json_t *row, bool running, int64_t now_ms,
 void postern__row_detail(struct postern__table *table, const json_t *row,
 		int64_t now_ms) {
 	const char *shown = postern__reply_text(row, "shown");
-	char text[256] = "";
-	if (!shown) {
-		shown = "";
-	}
-	if (strcmp(shown, "waiting") == 0) {
+	struct postern__buf text;
+	char leased[256] = "";
+	if (shown && strcmp(shown, "waiting") == 0) {
 		postern__row_ago(table, row, "next_at", now_ms);
 		return;
 	}
-	if (strcmp(shown, "held") == 0) {
-		held_text(row, now_ms, text, sizeof text);
-	} else if (postern__reply_text(row, "node")) {
-		leased_text(row,
-				strcmp(shown, "running") == 0 || strcmp(shown, "stuck") == 0,
-				now_ms, text, sizeof text);
+	if (postern__reply_text(row, "node")) {
+		leased_text(row, now_ms, leased, sizeof leased);
 	}
-	postern__table_text(table, text);
+	postern__buf_init(&text, POSTERN__HELD_TEXT_MAX);
+	postern__buf_append_text(&text, leased);
+	if (postern__reply_text(row, "reason")) {
+		postern__buf_append_text(&text, *leased ? "; " : "");
+		postern__held_text(row, &text);
+	}
+	postern__table_text(table, postern__buf_text(&text));
+	postern__buf_finish(&text);
 }
 
 void postern__row_attempt(struct postern__table *table, const json_t *row) {

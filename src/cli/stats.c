@@ -18,9 +18,6 @@
 #include "cli/words.h"
 #include "server/api.h"
 
-/* The longest text of why a handler is held or a channel closed. */
-#define HELD_LEN_MAX ((size_t)2048)
-
 static void print(struct postern__table *table) {
 	if (!postern__table_print(table)) {
 		postern__err_print("out of memory");
@@ -64,7 +61,7 @@ static bool any_closed(const json_t *channels) {
 
 static void add_closed(struct postern__table *table, const json_t *row) {
 	struct postern__buf text;
-	postern__buf_init(&text, HELD_LEN_MAX);
+	postern__buf_init(&text, POSTERN__HELD_TEXT_MAX);
 	postern__closed_text(row, &text);
 	postern__table_coloured(table,
 			text.len > 0 ? postern__buf_text(&text) : NULL, POSTERN__WARM);
@@ -151,7 +148,7 @@ static void print_handlers(const json_t *handlers, bool several) {
 	begin_table(&table, columns, sizeof columns / sizeof columns[0], several);
 	json_array_foreach(handlers, index, row) {
 		struct postern__buf held;
-		postern__buf_init(&held, HELD_LEN_MAX);
+		postern__buf_init(&held, POSTERN__HELD_TEXT_MAX);
 		postern__held_text(row, &held);
 		if (several) {
 			postern__table_text(&table, postern__reply_text(row, "store"));

@@ -78,15 +78,29 @@ static void add_parts(const json_t *row, const char *const parts[][2],
 }
 
 void postern__held_text(const json_t *row, struct postern__buf *out) {
+	/* A row of a delivery, then one of a handler. */
+	const char *name = postern__reply_text(row, "reason");
+	const char *until = postern__reply_text(row, "until");
 	static const char *const parts[][2] = {
-		{ "held", "" },
-		{ "held_until", " until " },
 		{ "held_by", " by " },
 		{ "held_reason", ": " },
 	};
-	if (postern__reply_text(row, "held")) {
-		add_parts(row, parts, sizeof parts / sizeof parts[0], out);
+	if (!name) {
+		name = postern__reply_text(row, "held");
+		until = postern__reply_text(row, "held_until");
 	}
+	if (!name) {
+		return;
+	}
+	postern__buf_append_text(out, name);
+	if (until) {
+		/* A broken handler is probed then; whether that ends it is not known.
+		 */
+		postern__buf_printf(out, "%s%s",
+				strcmp(name, "broken") == 0 ? ", next probe " : " until ",
+				until);
+	}
+	add_parts(row, parts, sizeof parts / sizeof parts[0], out);
 }
 
 void postern__closed_text(const json_t *row, struct postern__buf *out) {
@@ -129,7 +143,7 @@ void postern__waiting_print(const struct postern__cli *cli,
 	json_array_foreach(json_object_get(answer, "items"), index, row) {
 		const char *key = postern__reply_text(row, "key");
 		struct postern__buf text;
-		postern__buf_init(&text, (size_t)2048);
+		postern__buf_init(&text, POSTERN__HELD_TEXT_MAX);
 		postern__held_text(row, &text);
 		if (text.len > 0 && key && has_handler(deliveries, key) &&
 				(!handler || strcmp(handler, key) == 0)) {

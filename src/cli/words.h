@@ -21,8 +21,12 @@ json_t *postern__words(const struct postern__cli *cli);
 /* Add them to an object; false: the reason was printed. */
 bool postern__words_add(const struct postern__cli *cli, json_t *body);
 
-/* Append what holds a handler, from its row in the statistics: "paused until
-   TIME by NAME: REASON"; nothing if it is not held. */
+/* The longest text of why a handler is held or a channel closed. */
+#define POSTERN__HELD_TEXT_MAX ((size_t)2048)
+
+/* Append what holds a handler, from its row in the statistics or from one of
+   its deliveries: "paused until TIME by NAME: REASON"; nothing if nothing does.
+ */
 void postern__held_text(const json_t *row, struct postern__buf *out);
 /* The same for a closed channel: "closed by NAME: REASON". */
 void postern__closed_text(const json_t *row, struct postern__buf *out);

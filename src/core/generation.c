@@ -71,6 +71,8 @@ static void release_state(struct postern__handler *handler) {
 		postern__list_remove(&state->ready);
 		postern__list_remove(&state->due);
 		postern__breaker_destroy(state->breaker);
+		free(state->pause_reason);
+		free(state->pause_by);
 		free(state);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);

@@ -89,6 +89,12 @@ struct postern__handler_state {
 	   ends by the monotonic clock (0: it does not): pause.c. */
 	bool paused;
 	int64_t paused_until_ms;
+	/* Of the pause, as the store has it: since when and until when (0: for
+	   ever), why and by whom; NULL: not given. */
+	int64_t pause_at_ms;
+	int64_t pause_until_ms;
+	char *pause_reason;
+	char *pause_by;
 	struct postern__breaker *breaker; /* NULL: no run has failed yet */
 	struct postern__list queue; /* of postern_run.link: leased, not started */
 	size_t queued;

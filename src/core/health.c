@@ -13,7 +13,6 @@
 #include "base/fail.h"
 #include "base/sized.h"
 #include "core/accept.h"
-#include "core/breaker.h"
 #include "core/metrics.h"
 #include "core/rate.h"
 #include "core/reason.h"
@@ -147,12 +146,19 @@ static enum postern_health_status status_after(int64_t ms,
 				   : POSTERN_HEALTH_OK;
 }
 
-/* False: out of memory. */
-static bool copy_breaker(const struct postern__breaker *breaker,
-		struct postern_memory *memory, struct postern_handler_health *out) {
-	out->since_ms = breaker->since_ms;
-	out->reason = postern_memory_text(memory, breaker->reason);
-	return out->reason;
+/* What holds the handler; false: out of memory. */
+static bool read_hold(const struct reading_health *work,
+		const struct postern__handler *handler,
+		struct postern_handler_health *out) {
+	struct postern_box *box = work->box;
+	struct postern__hold hold;
+	/* Not its end, so the clock makes no difference. */
+	postern__hold_find(box, handler, 0, &hold);
+	out->since_ms = hold.at_ms;
+	if (hold.text && hold.text[0]) {
+		out->reason = postern_memory_text(work->memory, hold.text);
+	}
+	return out->reason || !hold.text || !hold.text[0];
 }
 
 static bool read_handler(const struct reading_health *work,
@@ -174,9 +180,7 @@ static bool read_handler(const struct reading_health *work,
 		out->inactive_ms = inactive_ms(work, handler, since);
 		out->status = status_after(out->inactive_ms, work->options);
 	}
-	return out->key && out->channel &&
-		   (held != POSTERN__REASON_BROKEN ||
-				   copy_breaker(handler->state->breaker, work->memory, out));
+	return out->key && out->channel && (!held || read_hold(work, handler, out));
 }
 
 static int read_handlers(const struct reading_health *work,

@@ -428,7 +428,7 @@ static void add_registration(struct postern_box *box,
 			handler->channel = channel ? channel : "";
 		}
 		(void)pthread_mutex_lock(&box->mutex);
-		postern__held_describe(box, found, memory, handler);
+		postern__held_describe(box, found, stats->now_ms, memory, handler);
 		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	postern__generation_release(generation);

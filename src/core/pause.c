@@ -22,7 +22,9 @@
 #include "base/fail.h"
 #include "base/point.h"
 
+#include <postern/sys/memory.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool postern__is_paused(const struct postern_box *box,
 		const struct postern__handler_state *state) {
@@ -35,12 +37,22 @@ bool postern__pauses_due(const struct postern_box *box) {
 	return postern__box_now_ms(box) >= box->pauses_end_ms;
 }
 
+/* NULL: there is none, or out of memory, and then it is not shown. */
+static void set_text(char **text, const char *value) {
+	free(*text);
+	*text = value ? strdup(value) : NULL;
+}
+
 /* With the mutex. */
 static void set_handler_paused(struct postern_box *box,
 		struct postern__handler *handler, const struct postern_halt *pause) {
 	bool before = handler->state->paused;
 	handler->state->paused = pause->on;
 	handler->state->paused_until_ms = 0;
+	handler->state->pause_at_ms = pause->at_ms;
+	handler->state->pause_until_ms = pause->until_ms;
+	set_text(&handler->state->pause_reason, pause->reason);
+	set_text(&handler->state->pause_by, pause->by);
 	if (pause->on && pause->until_ms > 0) {
 		int64_t end = postern__box_after_ms(box, pause->left_ms);
 		handler->state->paused_until_ms = end;
@@ -68,7 +80,8 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	size_t count = generation->handler_count;
 	int64_t *ids = calloc(count + 1, sizeof(*ids));
 	struct postern_halt *pauses = calloc(count + 1, sizeof(*pauses));
-	if (!ids || !pauses) {
+	struct postern_memory *memory = postern_memory_create();
+	if (!ids || !pauses || !memory) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
@@ -76,7 +89,7 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 		ids[i] = generation->handlers[i]->id;
 	}
 	postern__point("pauses.before");
-	r = box->store->ops->read_pauses(box->store, ids, count, NULL, pauses,
+	r = box->store->ops->read_pauses(box->store, ids, count, memory, pauses,
 			error);
 	postern__point("pauses.after");
 	if (r) {
@@ -92,6 +105,7 @@ static int read_pauses(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_unlock(&box->mutex);
 out:
 	postern__generation_release(generation);
+	postern_memory_destroy(memory);
 	free(pauses);
 	free(ids);
 	return r;

@@ -59,50 +59,94 @@ enum postern__reason postern__why_held(const struct postern_box *box,
 				   : POSTERN__REASON_NONE;
 }
 
-static void describe_reason(const struct postern_box *box,
-		const struct postern__handler_state *state, enum postern__reason reason,
-		struct postern_memory *memory, struct postern_handler_stats *stats) {
-	const char *text = NULL;
-	stats->held = postern__reason_name(reason);
-	stats->held_by = POSTERN_BY_POSTERN;
-	switch (reason) {
+/* Deliveries of it wait for a suspect, which the rest of the product does not
+   call a hold: health and metrics have no word for it. */
+static bool waits_for_suspects(const struct postern_box *box,
+		const struct postern__handler *handler) {
+	return postern__why_not_lease(box, handler, 0) ==
+				   POSTERN__REASON_SUSPECTS ||
+		   (handler->state->queued > 0 &&
+				   postern__why_not_start(box, handler) ==
+						   POSTERN__REASON_SUSPECTS);
+}
+
+/* The wall clock of the store at a time of the monotonic clock; 0: never. */
+static int64_t wall_at(const struct postern_box *box, int64_t now_ms,
+		int64_t at_ms) {
+	return at_ms <= 0 || at_ms == POSTERN__NEVER
+				   ? 0
+				   : now_ms + at_ms - postern__box_now_ms(box);
+}
+
+void postern__hold_find(const struct postern_box *box,
+		const struct postern__handler *handler, int64_t now_ms,
+		struct postern__hold *out) {
+	const struct postern__handler_state *state = handler->state;
+	*out = (struct postern__hold){ .reason = postern__why_held(box, handler) };
+	if (!out->reason && waits_for_suspects(box, handler)) {
+		out->reason = POSTERN__REASON_SUSPECTS;
+	}
+	switch (out->reason) {
+	case POSTERN__REASON_PAUSED:
+		out->text = state->pause_reason;
+		out->by = state->pause_by;
+		out->at_ms = state->pause_at_ms;
+		out->until_ms = state->pause_until_ms;
+		break;
 	case POSTERN__REASON_BROKEN:
-		text = state->breaker->reason;
-		stats->held_at_ms = state->breaker->since_ms;
+		out->text = state->breaker->reason;
+		out->at_ms = state->breaker->since_ms;
+		out->until_ms = wall_at(box, now_ms, state->breaker->probe_at_ms);
 		break;
 	case POSTERN__REASON_RATE:
-		text = "the rate of the handler is used up";
-		stats->held_until_ms = box->clock.wall_ms(box->clock.context) +
-							   state->rate_at_ms - postern__box_now_ms(box);
+		out->text = "the rate of the handler is used up";
+		out->until_ms = wall_at(box, now_ms, state->rate_at_ms);
 		break;
 	case POSTERN__REASON_LOCK:
-		text = box->rival.text[0] ? box->rival.text
-			   : box->options.processing == POSTERN_PROCESSING_EXCLUSIVE
-					   ? "another node has the processing lock"
-					   : NULL;
+		out->text = box->rival.text[0] ? box->rival.text
+					: box->options.processing == POSTERN_PROCESSING_EXCLUSIVE
+							? "another node has the processing lock"
+							: NULL;
 		break;
-	case POSTERN__REASON_DRAINING: text = "the process is stopping"; break;
+	case POSTERN__REASON_DRAINING: out->text = "the process is stopping"; break;
+	case POSTERN__REASON_SUSPECTS:
+		out->text = "a delivery whose process crashed runs alone";
+		break;
 	default: break;
 	}
-	/* Out of memory: without the text. */
-	stats->held_reason =
-			text && text[0] ? postern_memory_text(memory, text) : NULL;
+}
+
+/* Out of memory: without the text. */
+static const char *copy_text(struct postern_memory *memory, const char *text) {
+	return text && text[0] ? postern_memory_text(memory, text) : NULL;
+}
+
+void postern__hold_copy(struct postern__hold *hold,
+		struct postern_memory *memory) {
+	hold->text = copy_text(memory, hold->text);
+	hold->by = copy_text(memory, hold->by);
 }
 
 void postern__held_describe(const struct postern_box *box,
-		const struct postern__handler *handler, struct postern_memory *memory,
-		struct postern_handler_stats *stats) {
+		const struct postern__handler *handler, int64_t now_ms,
+		struct postern_memory *memory, struct postern_handler_stats *stats) {
 	if (stats->paused) {
 		stats->held = postern__reason_name(POSTERN__REASON_PAUSED);
 		return;
 	}
 	/* A process without a runner starts nothing, and holds nothing. */
-	enum postern__reason reason = handler && box->leasing
-										  ? postern__why_held(box, handler)
-										  : POSTERN__REASON_NONE;
+	struct postern__hold hold = { 0 };
+	if (handler && box->leasing) {
+		postern__hold_find(box, handler, now_ms, &hold);
+	}
 	/* This node may not have read yet that the handler was resumed. */
-	if (reason && reason != POSTERN__REASON_PAUSED) {
-		describe_reason(box, handler->state, reason, memory, stats);
+	if (hold.reason && hold.reason != POSTERN__REASON_PAUSED) {
+		postern__hold_copy(&hold, memory);
+		stats->held = postern__reason_name(hold.reason);
+		stats->held_reason = hold.text;
+		stats->held_by = hold.by;
+		stats->held_at_ms = hold.at_ms;
+		stats->held_until_ms = hold.until_ms;
 	}
 }
 

@@ -42,12 +42,28 @@ bool postern__is_paused(const struct postern_box *box,
    runs. */
 enum postern__reason postern__why_held(const struct postern_box *box,
 		const struct postern__handler *handler);
-/* The same for people, as the members `held`… of the statistics: with what the
-   store knows there already, which holds for all nodes. Texts are copied to the
-   memory. */
+
+/* The same for people, and also `suspects`. */
+struct postern__hold {
+	enum postern__reason reason; /* NONE: the other members are 0 */
+	const char *text;            /* why; NULL: the reason says it all */
+	const char *by;              /* an operator; NULL: nobody */
+	int64_t at_ms;               /* since when; 0: not known */
+	/* When it ends, or is tried to end: the next probe. 0: not known. */
+	int64_t until_ms;
+};
+/* now_ms is the time by the clock of the store. Texts belong to the box. */
+void postern__hold_find(const struct postern_box *box,
+		const struct postern__handler *handler, int64_t now_ms,
+		struct postern__hold *out);
+/* Copy the texts to the memory. */
+void postern__hold_copy(struct postern__hold *hold,
+		struct postern_memory *memory);
+/* The same as the members `held`… of the statistics: with what the store knows
+   there already, which holds for all nodes. Texts are copied to the memory. */
 void postern__held_describe(const struct postern_box *box,
-		const struct postern__handler *handler, struct postern_memory *memory,
-		struct postern_handler_stats *stats);
+		const struct postern__handler *handler, int64_t now_ms,
+		struct postern_memory *memory, struct postern_handler_stats *stats);
 
 /* A word for people: "paused", "concurrency", …; "" for NONE. */
 const char *postern__reason_name(enum postern__reason reason);

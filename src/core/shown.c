@@ -22,7 +22,6 @@
 
 #include "base/fail.h"
 #include "base/host.h"
-#include "core/breaker.h"
 #include "core/maintenance.h"
 #include "core/reason.h"
 #include "core/run.h"
@@ -44,8 +43,7 @@ struct known_run {
 /* Why the deliveries of a handler do not start. */
 struct known_handler {
 	int64_t id;
-	const char *reason; /* NULL: they start */
-	int64_t until_ms;
+	struct postern__hold hold; /* reason NONE: they start */
 };
 
 struct postern__view {
@@ -198,44 +196,20 @@ own_handler(const struct postern__view *view, const char *key) {
 	return NULL;
 }
 
-/* The wall clock of the store at a time of the monotonic clock. */
-static int64_t wall_at(const struct postern__view *view, int64_t at_ms) {
-	return at_ms == POSTERN__NEVER
-				   ? 0
-				   : view->now_ms + at_ms - postern__box_now_ms(view->box);
-}
-
 /* Why this node does not start deliveries of one of its handlers, if that is
    the handler: the lock, or the end of this node, does not hold it on others.
  */
-static void find_reason_here(const struct postern__view *view,
-		const struct postern__handler *handler, struct known_handler *out) {
+static void find_hold_here(const struct postern__view *view,
+		const struct postern__handler *handler, struct postern__hold *out) {
 	struct postern_box *box = view->box;
-	const struct postern__handler_state *state = handler->state;
 	(void)pthread_mutex_lock(&box->mutex);
-	enum postern__reason reason = postern__why_held(box, handler);
-	if (reason == POSTERN__REASON_NONE &&
-			postern__why_not_lease(box, handler, 0) ==
-					POSTERN__REASON_SUSPECTS) {
-		reason = POSTERN__REASON_SUSPECTS;
+	postern__hold_find(box, handler, view->now_ms, out);
+	if (out->reason == POSTERN__REASON_LOCK ||
+			out->reason == POSTERN__REASON_DRAINING) {
+		*out = (struct postern__hold){ 0 };
 	}
-	switch (reason) {
-	case POSTERN__REASON_PAUSED:
-		out->until_ms = state->paused_until_ms > 0
-								? wall_at(view, state->paused_until_ms)
-								: 0;
-		break;
-	case POSTERN__REASON_BROKEN:
-		out->until_ms = wall_at(view, postern__breaker_probe_at_ms(state));
-		break;
-	case POSTERN__REASON_RATE:
-		out->until_ms = wall_at(view, state->rate_at_ms);
-		break;
-	case POSTERN__REASON_SUSPECTS: break;
-	default: reason = POSTERN__REASON_NONE;
-	}
+	postern__hold_copy(out, view->memory);
 	(void)pthread_mutex_unlock(&box->mutex);
-	out->reason = reason ? postern__reason_name(reason) : NULL;
 }
 
 static struct known_handler *find_handler(const struct postern__view *view,
@@ -268,6 +242,13 @@ static bool is_due(const struct postern__view *view,
 		   row->next_at_ms <= view->now_ms;
 }
 
+/* Whether a hold of its handler concerns it: it is due, or in a queue here. */
+static bool may_be_held(const struct postern__view *view,
+		const struct postern_row *row) {
+	return is_due(view, row) ||
+		   (row->state == POSTERN_STATE_LEASED && row->node == view->own);
+}
+
 /* Read from the store which of the handlers that were added are paused. In a
    store that only this process has open, its own copy is as good, and a listing
    must not wait for the writer. */
@@ -287,17 +268,22 @@ static int read_handler_pauses(struct postern__view *view, size_t first,
 		ids[i] = view->handlers[first + i].id;
 	}
 	if (!r && count > 0) {
-		r = box->store->ops->read_pauses(box->store, ids, count, NULL, pauses,
-				error);
+		r = box->store->ops->read_pauses(box->store, ids, count, view->memory,
+				pauses, error);
 	}
 	for (size_t i = 0; !r && i < count; i++) {
-		const char *paused = postern__reason_name(POSTERN__REASON_PAUSED);
-		struct known_handler *handler = &view->handlers[first + i];
+		struct postern__hold *hold = &view->handlers[first + i].hold;
 		if (pauses[i].on) {
-			handler->reason = paused;
-			handler->until_ms = pauses[i].until_ms;
-		} else if (handler->reason == paused) {
-			handler->reason = NULL; /* resumed since this node read it */
+			*hold = (struct postern__hold){
+				.reason = POSTERN__REASON_PAUSED,
+				.text = pauses[i].reason,
+				.by = pauses[i].by,
+				.at_ms = pauses[i].at_ms,
+				.until_ms = pauses[i].until_ms,
+			};
+		} else if (hold->reason == POSTERN__REASON_PAUSED) {
+			/* Resumed since this node read it. */
+			*hold = (struct postern__hold){ 0 };
 		}
 	}
 	free(pauses);
@@ -311,7 +297,8 @@ static int read_handlers(struct postern__view *view,
 		struct postern_error *error) {
 	size_t first = view->handler_count;
 	for (size_t i = 0; i < count; i++) {
-		if (!is_due(view, &rows[i]) || find_handler(view, rows[i].handler_id)) {
+		if (!may_be_held(view, &rows[i]) ||
+				find_handler(view, rows[i].handler_id)) {
 			continue;
 		}
 		if (!reserve_handlers(view, 1)) {
@@ -321,10 +308,25 @@ static int read_handlers(struct postern__view *view,
 		struct known_handler *handler = &view->handlers[view->handler_count++];
 		*handler = (struct known_handler){ .id = rows[i].handler_id };
 		if (own && view->box->started) {
-			find_reason_here(view, own, handler);
+			find_hold_here(view, own, &handler->hold);
 		}
 	}
 	return read_handler_pauses(view, first, error);
+}
+
+/* Show what holds its handler; false: nothing does. */
+static bool show_hold(const struct postern__view *view,
+		struct postern_row *row) {
+	const struct known_handler *handler = find_handler(view, row->handler_id);
+	if (!handler || !handler->hold.reason) {
+		return false;
+	}
+	row->reason = postern__reason_name(handler->hold.reason);
+	row->until_ms = handler->hold.until_ms;
+	row->held_reason = handler->hold.text;
+	row->held_by = handler->hold.by;
+	row->held_at_ms = handler->hold.at_ms;
+	return true;
 }
 
 static void show_pending(const struct postern__view *view,
@@ -333,11 +335,8 @@ static void show_pending(const struct postern__view *view,
 		row->shown = POSTERN_STATE_WAITING;
 		return;
 	}
-	const struct known_handler *handler = find_handler(view, row->handler_id);
-	if (handler && handler->reason) {
+	if (show_hold(view, row)) {
 		row->shown = POSTERN_STATE_HELD;
-		row->reason = handler->reason;
-		row->until_ms = handler->until_ms;
 	}
 }
 
@@ -379,6 +378,9 @@ static void show_leased(const struct postern__view *view,
 				 : run->stuck ? POSTERN_STATE_STUCK
 							  : POSTERN_STATE_RUNNING;
 	row->started_at_ms = run ? run->started_at_ms : 0;
+	if (!run && row->node == view->own) {
+		(void)show_hold(view, row);
+	}
 }
 
 static void show_row(const struct postern__view *view,

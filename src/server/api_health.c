@@ -182,12 +182,13 @@ static void describe(const struct postern_handler_health *handler, char *out,
 		(void)snprintf(out, size,
 				"handler '%s': %" PRIu64 " run%s past the lease", handler->key,
 				handler->stuck, handler->stuck == 1 ? " is" : "s are");
-	} else if (handler->reason) {
+	} else if (handler->held && strcmp(handler->held, "broken") == 0) {
 		(void)snprintf(out, size, "handler '%s' is held: %s", handler->key,
-				handler->reason);
+				handler->reason ? handler->reason : handler->held);
 	} else if (handler->held) {
-		(void)snprintf(out, size, "handler '%s' starts no runs: %s",
-				handler->key, handler->held);
+		(void)snprintf(out, size, "handler '%s' starts no runs: %s%s%s",
+				handler->key, handler->held, handler->reason ? ": " : "",
+				handler->reason ? handler->reason : "");
 	}
 }
 

@@ -38,6 +38,9 @@ static void write_shown(struct postern__buf *buf,
 	postern__json_pair_text(buf, "shown", postern_state_name(row->shown));
 	postern__json_pair_text(buf, "reason", row->reason);
 	postern__write_time(buf, "until", row->until_ms);
+	postern__json_pair_text(buf, "held_reason", row->held_reason);
+	postern__json_pair_text(buf, "held_by", row->held_by);
+	postern__write_time(buf, "held_at", row->held_at_ms);
 	postern__json_pair_text(buf, "node", leased ? node : NULL);
 	postern__json_pair_text(buf, "host", row->host);
 	if (row->pid) {

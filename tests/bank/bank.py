@@ -747,6 +747,22 @@ BUGS = [
         ),
     ),
     Bug(
+        "queued-without-reason",
+        "a delivery that waits for the rate of its handler does not say so",
+        (
+            "unit/test_shown",
+            "a queued delivery has the reason why it does not start",
+        ),
+    ),
+    Bug(
+        "pause-told-without-author",
+        "deliveries of a paused handler do not show who paused it",
+        (
+            "unit/test_shown",
+            "a pause is shown with its reason, its author and its end",
+        ),
+    ),
+    Bug(
         "cancel-believes-run",
         "a cancelled run that says it is done counts as done",
         ("unit/test_cancel", "a cancelled run has failed, whatever it says"),

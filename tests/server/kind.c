@@ -3,7 +3,12 @@
  * The postern command with one more handler kind, which nothing outside this
  * file knows: `copy` writes the body of each message to a file of a directory.
  *
- *   copy: {into: /var/copies, suffix: .txt, times: 2, hold: off}
+ *   copy: {into: /var/copies, suffix: .txt, times: 2, hold: off,
+ *          wait: /var/go, rest: 2h}
+ *
+ * With `wait` it waits until there is such a file. With `rest` it does not
+ * write but asks not to be called for that long, as a service with a limit
+ * does.
  */
 
 #include <errno.h>
@@ -15,12 +20,16 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "core/maintenance.h"
+#include "core/run.h"
 
 struct copy_settings {
 	const char *into;
 	const char *suffix;
 	uint32_t times;
 	bool hold;
+	const char *wait;
+	int64_t rest_ms;
 };
 
 struct copy_handler {
@@ -29,6 +38,8 @@ struct copy_handler {
 	char suffix[64];
 	uint32_t times;
 	bool hold;
+	char wait[512];
+	int64_t rest_ms;
 };
 
 static int fail(struct postern_error *error, int code, const char *text,
@@ -60,7 +71,15 @@ static void copy_start(struct postern_handler *handler,
 	const struct copy_handler *self = (struct copy_handler *)handler;
 	struct postern_outcome outcome;
 	postern_outcome_set(&outcome, POSTERN_DONE, 0, NULL);
-	if (self->hold) {
+	while (self->wait[0] && access(self->wait, F_OK) != 0) {
+		(void)usleep(10 * 1000);
+	}
+	if (self->rest_ms > 0) {
+		(void)postern__hold_handler(run->box,
+				postern_run_delivery(run)->handler, self->rest_ms,
+				"called too often", NULL);
+		postern_outcome_set(&outcome, POSTERN_SNOOZE, 1, NULL);
+	} else if (self->hold) {
 		postern_outcome_set(&outcome, POSTERN_HOLD, 0, "nothing is copied");
 	} else {
 		write_copy(self, postern_run_message(run), &outcome);
@@ -107,6 +126,9 @@ static int copy_create(const struct postern_handler_setup *setup,
 	(void)snprintf(self->suffix, sizeof self->suffix, "%s", settings->suffix);
 	self->times = settings->times;
 	self->hold = settings->hold;
+	(void)snprintf(self->wait, sizeof self->wait, "%s",
+			settings->wait ? settings->wait : "");
+	self->rest_ms = settings->rest_ms;
 	*out = &self->base;
 	return POSTERN_OK;
 }
@@ -131,6 +153,8 @@ static const struct postern_option copy_options[] = {
 	{ .name = "suffix", .type = POSTERN_OPTION_TEXT, .offset = AT(suffix), .fallback = ".copy" },
 	{ .name = "times", .type = POSTERN_OPTION_COUNT, .offset = AT(times), .min = 1, .max = 9, .fallback = "1" },
 	{ .name = "hold", .type = POSTERN_OPTION_SWITCH, .offset = AT(hold), .fallback = "off" },
+	{ .name = "wait", .type = POSTERN_OPTION_TEXT, .offset = AT(wait), .flags = POSTERN_OPTION_HIDDEN },
+	{ .name = "rest", .type = POSTERN_OPTION_DURATION, .offset = AT(rest_ms), .max = 86400000, .fallback = "none", .flags = POSTERN_OPTION_NONE | POSTERN_OPTION_HIDDEN },
 };
 /* clang-format on */
 
@@ -143,6 +167,7 @@ static const struct postern_handler_kind copy_kind = {
 	.options = copy_options,
 	.option_count = sizeof copy_options / sizeof copy_options[0],
 	.settings_size = sizeof(struct copy_settings),
+	.in_process = true,
 	.timeout_ms = 7000,
 	.max_attempts = 3,
 	.concurrency = 2,

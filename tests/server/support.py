@@ -116,6 +116,7 @@ class Place:
     """A private directory in which the command is run."""
 
     def __init__(self):
+        self.command = POSTERN
         self.path = tempfile.mkdtemp(prefix="postern-test-")
         self.started = []
 
@@ -165,7 +166,7 @@ class Place:
             stdin = stdin.encode()
         options.setdefault("stdout", subprocess.PIPE)
         process = subprocess.run(
-            [POSTERN, *args],
+            [self.command, *args],
             input=stdin,
             stderr=subprocess.PIPE,
             cwd=cwd or self.path,
@@ -200,7 +201,7 @@ class Place:
 
     def serve(self, *args, ready=True):
         """Starts a server and waits until it serves."""
-        server = self.start([POSTERN, "serve", *args])
+        server = self.start([self.command, "serve", *args])
 
         def answers():
             assert server.alive(), f"the server ended: {server.stderr()}"

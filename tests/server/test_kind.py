@@ -51,12 +51,14 @@ def _(place):
     lines = place.ok("check", "--print").out.splitlines()
     start = lines.index("      keep:")
     copies = place.file("copies")
-    equal([line.strip() for line in lines[start + 1 : start + 10]], [
+    equal([line.strip() for line in lines[start + 1 : start + 12]], [
         "copy:",
         f"into: {copies}",
         "suffix: \".copy\"",
         "times: 3",
         "hold: off",
+        "# wait: is not shown",
+        "rest: none",
         "max_attempts: 3  # default of its kind",
         "backoff: \"50ms,100ms\"  # default of its kind",
         "timeout: 7s  # default of its kind",

@@ -8,6 +8,7 @@
 #include "tap.h"
 
 #include "core/box.h"
+#include "core/rate.h"
 #include "core/run.h"
 #include "core/shown.h"
 #include "support/fake_clock.h"
@@ -20,6 +21,7 @@
 
 #define RUNS_MAX 64
 #define LEASE_MS 60000
+#define HOUR_MS ((int64_t)3600 * 1000)
 
 struct bench {
 	struct fake_clock clock;
@@ -77,7 +79,8 @@ static void finish(struct bench *bench, int index,
 			&bench->error);
 }
 
-static bool bench_open(struct bench *bench) {
+/* rate: starts per hour of the handler; 0: any number. */
+static bool bench_open_rated(struct bench *bench, uint32_t rate) {
 	struct postern_error *error = &bench->error;
 	memset(bench, 0, sizeof(*bench));
 	fake_clock_init(&bench->clock);
@@ -85,6 +88,8 @@ static bool bench_open(struct bench *bench) {
 	bench->policy.max_attempts = 3;
 	bench->policy.lease_ms = LEASE_MS;
 	bench->policy.concurrency = 2;
+	bench->policy.rate_count = rate;
+	bench->policy.rate_period_ms = rate > 0 ? HOUR_MS : 0;
 	const struct postern_box_options options = {
 		.size = sizeof(options),
 		.clock = &bench->clock.base,
@@ -109,6 +114,10 @@ static bool bench_open(struct bench *bench) {
 							&hang.base, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(bench->box, error), error);
+}
+
+static bool bench_open(struct bench *bench) {
+	return bench_open_rated(bench, 0);
 }
 
 static int64_t send_type(struct bench *bench, const char *id,
@@ -282,6 +291,77 @@ static void failures_wait_and_poison(void) {
 	postern_box_destroy(bench.box);
 }
 
+/* Whether the row and the statistics of the handler say the same about what
+   holds it. */
+static void check_hold(struct bench *bench, const struct postern_row *row) {
+	struct postern_stats *stats;
+	if (!CHECK_OK(postern_box_stats(bench->box, &stats, &bench->error),
+				&bench->error)) {
+		return;
+	}
+	const struct postern_handler_stats *handler = &stats->handlers[0];
+	CHECK_STR(handler->held, row->reason);
+	CHECK_STR(handler->held_reason, row->held_reason);
+	CHECK_STR(handler->held_by, row->held_by);
+	CHECK_INT(handler->held_at_ms, row->held_at_ms);
+	CHECK_INT(handler->held_until_ms, row->until_ms);
+	postern_stats_destroy(stats);
+}
+
+static void a_pause_has_its_words(void) {
+	struct bench bench;
+	struct postern_detail *detail = NULL;
+	if (bench_open(&bench)) {
+		struct postern_change change = {
+			.size = sizeof(change),
+			.kind = POSTERN_CHANGE_PAUSE,
+			.handler = "h",
+			.for_ms = HOUR_MS,
+			.reason = "smtp down",
+			.by = "anna",
+		};
+		int64_t seq = send(&bench, "1");
+		CHECK_OK(postern_box_change(bench.box, &change, &bench.error),
+				&bench.error);
+		struct postern_row row =
+				check_shown(&bench, seq, POSTERN_STATE_HELD, &detail);
+		CHECK_STR(row.held_reason, "smtp down");
+		CHECK_STR(row.held_by, "anna");
+		CHECK_INT(row.held_at_ms, bench.clock.wall_ms);
+		CHECK_INT(row.until_ms, bench.clock.wall_ms + HOUR_MS);
+		check_hold(&bench, &row);
+		postern_detail_destroy(detail);
+		fake_clock_advance(&bench.clock, HOUR_MS);
+		is_shown(&bench, seq, POSTERN_STATE_PENDING);
+	}
+	postern_box_destroy(bench.box);
+}
+
+static void a_queued_one_has_a_reason(void) {
+	struct bench bench;
+	struct postern_detail *detail = NULL;
+	if (bench_open_rated(&bench, 1)) {
+		int64_t first = send(&bench, "1");
+		int64_t second = send(&bench, "2");
+		claim(&bench);
+		CHECK_OK(postern__rates_reserve(bench.box, &bench.error), &bench.error);
+		run(&bench);
+		is_shown(&bench, first, POSTERN_STATE_RUNNING);
+		CHECK_OK(postern__rates_reserve(bench.box, &bench.error), &bench.error);
+		bench.box->leasing = true; /* as with a runner */
+		struct postern_row row =
+				check_shown(&bench, second, POSTERN_STATE_QUEUED, &detail);
+		CHECK_STR(row.reason, "rate");
+		CHECK(row.held_reason);
+		CHECK(row.until_ms > bench.clock.wall_ms);
+		check_hold(&bench, &row);
+		bench.box->leasing = false;
+		postern_detail_destroy(detail);
+		finish(&bench, 0, POSTERN_DONE);
+	}
+	postern_box_destroy(bench.box);
+}
+
 static void a_paused_handler_holds(void) {
 	struct bench bench;
 	struct postern_detail *detail = NULL;
@@ -312,6 +392,10 @@ static void a_broken_handler_holds(void) {
 				check_shown(&bench, seq, POSTERN_STATE_HELD, &detail);
 		CHECK_STR(row.reason, "broken");
 		CHECK_INT(row.until_ms, bench.clock.wall_ms + 1000);
+		CHECK_STR(row.held_reason, "why");
+		bench.box->leasing = true; /* as with a runner */
+		check_hold(&bench, &row);
+		bench.box->leasing = false;
 		postern_detail_destroy(detail);
 	}
 	postern_box_destroy(bench.box);
@@ -392,6 +476,10 @@ static const struct tap_case cases[] = {
 			failures_wait_and_poison },
 	{ "due deliveries of a paused handler are shown as held",
 			a_paused_handler_holds },
+	{ "a pause is shown with its reason, its author and its end",
+			a_pause_has_its_words },
+	{ "a queued delivery has the reason why it does not start",
+			a_queued_one_has_a_reason },
 	{ "due deliveries of a broken handler are held until the next probe",
 			a_broken_handler_holds },
 	{ "a listing of a derived state has pages", a_derived_state_has_pages },
