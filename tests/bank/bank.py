@@ -45,8 +45,10 @@ from catch import (
     scripted_sources,
     sqlite_store,
 )
+from shown import SHOWN
 
 BUGS = [
+    *SHOWN,
     Bug(
         "acknowledge-before-commit",
         "a message is acknowledged before it is durable",
@@ -626,11 +628,6 @@ BUGS = [
         *scripted_sources("a message that the store could not take is sent again"),
     ),
     Bug(
-        "failure-told-as-snooze",
-        "a failed run is reported as snoozed, which the log does not show",
-        ("unit/test_event", "an event has the kind, level and state of its settlement"),
-    ),
-    Bug(
         "prefix-over-gap",
         "an offset is acknowledged while an earlier message is not durable",
         ("unit/test_completions", "a prefix ends at the first position that is not done"),
@@ -656,33 +653,10 @@ BUGS = [
         ("unit/test_option", "a refused value is explained and changes nothing"),
     ),
     Bug(
-        "counts-lost-with-generation",
-        "the counters of a handler begin anew when its generation is replaced",
-        (
-            "unit/test_metrics",
-            "counts survive a replaced generation and a renamed handler",
-        ),
-    ),
-    Bug(
-        "paused-work-is-due",
-        "a handler that was paused makes its node unhealthy",
-        ("unit/test_health", "work of a paused handler is not due"),
-    ),
-    Bug(
-        "label-not-escaped",
-        "a name with a quote makes the whole text of the metrics invalid",
-        ("unit/test_metrics", "label values are escaped"),
-    ),
-    Bug(
         "last-worker-taken",
         "a handler that hangs takes the last thread that others could use",
         ("unit/test_isolation", "a handler that holds workers does not get the last one"),
         sim=[("memory", "over-share")],
-    ),
-    Bug(
-        "workers-of-all-counted",
-        "runs of other handlers that hang use up the share of a handler",
-        sim=[("memory", "waits")],
     ),
     Bug(
         "first-ready-only",
@@ -739,43 +713,6 @@ BUGS = [
         sqlite_store("errors beyond the limit of examples are counted in group 0"),
     ),
     Bug(
-        "shown-running-always",
-        "every leased delivery is shown as running",
-        (
-            "unit/test_shown",
-            "a delivery is shown as pending, queued, running, stuck, done",
-        ),
-    ),
-    Bug(
-        "queued-without-reason",
-        "a delivery that waits for the rate of its handler does not say so",
-        (
-            "unit/test_shown",
-            "a queued delivery has the reason why it does not start",
-        ),
-    ),
-    Bug(
-        "pause-told-without-author",
-        "deliveries of a paused handler do not show who paused it",
-        (
-            "unit/test_shown",
-            "a pause is shown with its reason, its author and its end",
-        ),
-    ),
-    Bug(
-        "cancel-believes-run",
-        "a cancelled run that says it is done counts as done",
-        ("unit/test_cancel", "a cancelled run has failed, whatever it says"),
-    ),
-    Bug(
-        "cancel-counts-uncounted",
-        "an uncounted cancel spends an attempt",
-        (
-            "unit/test_cancel",
-            "an uncounted cancel counts no failure and waits the backoff",
-        ),
-    ),
-    Bug(
         "mark-in-breaks-transaction",
         "a marker that is held makes the caller's transaction fail",
         (
@@ -820,10 +757,5 @@ BUGS = [
             "unit/test_rename",
             "a channel that left is cleaned up by its last rules",
         ),
-    ),
-    Bug(
-        "parked-not-explained",
-        "the receipt of a parked message does not say that no handler wants it",
-        ("unit/test_engine", "the receipt of a parked message says why"),
     ),
 ]
