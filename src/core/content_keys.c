@@ -155,17 +155,17 @@ static int make_message_key(struct postern__content *content,
 
 /* A handler that has no key for the message: the message is accepted, and the
    delivery is poisoned at once, or runs. */
-static void make_route_key(const struct postern__content *content,
+static void make_route_key(const struct postern_message *message,
 		const struct postern__handler *handler, struct postern_route *route,
 		struct route_key *room) {
 	struct postern_error error;
 	const struct postern__typed_rule *rule =
-			handler_rule(handler, content->message.type);
+			handler_rule(handler, message->type);
 	if (!rule) {
 		return;
 	}
-	int r = postern__typed_rule_apply(rule, &content->message, NULL,
-			&room->text, &room->key, &error);
+	int r = postern__typed_rule_apply(rule, message, NULL, &room->text,
+			&room->key, &error);
 	if (!r) {
 		route->key = &room->key;
 		return;
@@ -198,7 +198,7 @@ int postern__content_keys_make(struct postern__content *content,
 	content->keys = keys;
 	int r = make_message_key(content, keys, error);
 	for (size_t i = 0; !r && i < count; i++) {
-		make_route_key(content, content->runs[i].handler,
+		make_route_key(&content->message, content->runs[i].handler,
 				&content->accept.routes[i], &keys->routes[i]);
 	}
 	return r;
@@ -261,4 +261,49 @@ bool postern__box_make_id(struct postern_box *box, const char *channel_name,
 		postern__generated_id(box, out);
 	}
 	return makes;
+}
+
+struct postern__parked_routes {
+	struct postern_generation *generation;
+	struct route_key keys[]; /* one for each handler */
+};
+
+struct postern__parked_routes *postern__parked_routes_create(
+		struct postern_generation *generation) {
+	struct postern__parked_routes *parked =
+			malloc(sizeof(*parked) +
+					generation->handler_count * sizeof(struct route_key));
+	if (parked) {
+		parked->generation = generation;
+	}
+	return parked;
+}
+
+void postern__parked_routes_destroy(struct postern__parked_routes *parked) {
+	free(parked);
+}
+
+size_t postern__parked_route(void *context, int64_t channel_id,
+		const char *type, const struct postern_message *message,
+		struct postern_route *routes, size_t max) {
+	struct postern__parked_routes *parked = context;
+	const struct postern__channel *channel =
+			postern__generation_channel_by_id(parked->generation, channel_id);
+	size_t count = 0;
+	for (size_t i = 0; channel && i < channel->handler_count && count < max;
+			i++) {
+		const struct postern__handler *handler = channel->handlers[i];
+		if (!postern__handler_wants(handler, type)) {
+			continue;
+		}
+		struct postern_route *route = &routes[count++];
+		*route = (struct postern_route){ .handler = handler->id };
+		if (message) {
+			make_route_key(message, handler, route, &parked->keys[i]);
+		} else {
+			route->by_message = channel->has_key_rules &&
+								handler_rule(handler, type) != NULL;
+		}
+	}
+	return count;
 }

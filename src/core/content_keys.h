@@ -36,6 +36,19 @@ bool postern__content_has_guard_key(const struct postern__content *content,
 bool postern__content_guard_key(const struct postern__content *content,
 		size_t index, char **out, size_t *len_out);
 
+/*
+ * The routes of parked messages, with their keys: postern__parked_route() is
+ * the postern_router of a store's unpark(), with these as context. The
+ * generation must outlive them. NULL: out of memory.
+ */
+struct postern__parked_routes;
+struct postern__parked_routes *postern__parked_routes_create(
+		struct postern_generation *generation);
+void postern__parked_routes_destroy(struct postern__parked_routes *parked);
+size_t postern__parked_route(void *context, int64_t channel, const char *type,
+		const struct postern_message *message, struct postern_route *routes,
+		size_t max);
+
 #define POSTERN__GENERATED_ID_LEN 32
 /* An id that no other message has. */
 void postern__generated_id(const struct postern_box *box,

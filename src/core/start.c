@@ -8,6 +8,7 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/content_keys.h"
 #include "core/inline.h"
 #include "core/maintenance.h"
 #include "core/tenure.h"
@@ -294,34 +295,24 @@ static int check_orphans(struct postern_box *box, struct postern_error *error) {
 	return r;
 }
 
-static size_t route_parked(void *context, int64_t channel_id, const char *type,
-		struct postern_route *routes, size_t max) {
-	const struct postern__channel *channel =
-			postern__generation_channel_by_id(context, channel_id);
-	size_t count = 0;
-	for (size_t i = 0; channel && i < channel->handler_count && count < max;
-			i++) {
-		const struct postern__handler *handler = channel->handlers[i];
-		if (postern__handler_wants(handler, type)) {
-			routes[count++] = (struct postern_route){
-				.handler = handler->id,
-			};
-		}
-	}
-	return count;
-}
-
 int postern__unpark_all(struct postern_box *box, struct postern_error *error) {
 	struct postern_generation *generation = postern__generation_acquire(box);
+	struct postern__parked_routes *routes =
+			postern__parked_routes_create(generation);
 	int64_t cursor = 0;
-	int r = POSTERN_OK;
-	do {
+	int r = routes ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	while (!r) {
 		uint64_t count = 0;
 		postern__point("unpark.before");
-		r = box->store->ops->unpark(box->store, route_parked, generation,
+		r = box->store->ops->unpark(box->store, postern__parked_route, routes,
 				UNPARK_BATCH, &cursor, &count, error);
 		postern__point("unpark.after");
-	} while (!r && cursor != 0);
+		if (cursor == 0) {
+			break;
+		}
+	}
+	postern__parked_routes_destroy(routes);
 	postern__generation_release(generation);
 	return r;
 }

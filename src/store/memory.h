@@ -425,11 +425,15 @@ struct memory_key *postern__mem_key_find(const struct memory_store *self,
 		const uint8_t bytes[POSTERN__KEY_LEN]);
 void postern__mem_key_insert(struct memory_store *self, struct memory_key *key);
 void postern__mem_key_remove(struct memory_store *self, struct memory_key *key);
-/* Remembers the key of a route, and sets suppressed_by. Takes what it needs
-   from `spare`, at most one for each id of the handler. */
-void postern__mem_route_key_take(struct memory_store *self,
-		const struct memory_message *message, struct postern_route *route,
-		struct memory_key **spare);
+/* Remembers the key of a route to a handler; returns the message that
+   suppresses the route, 0: none. Takes what it needs from `spare`, at most one
+   for each id of the handler. */
+int64_t postern__mem_route_key_take(struct memory_store *self,
+		const struct memory_message *message, int64_t handler,
+		const uint8_t bytes[POSTERN__KEY_LEN], struct memory_key **spare);
+/* Allocates a spare key for each id of a handler; false: out of memory. */
+bool postern__mem_spare_keys_add(struct memory_store *self, int64_t handler,
+		struct memory_key **spare, size_t *count);
 /* Frees a list of keys that are not in the table. */
 void postern__mem_keys_destroy(struct memory_key *keys);
 
@@ -480,6 +484,15 @@ struct memory_attempt *postern__mem_attempt_create(const char *outcome,
 void postern__mem_attempt_take(struct memory_store *self,
 		struct memory_delivery *delivery, struct memory_attempt *attempt,
 		int64_t started_at_ms, int64_t finished_at_ms);
+/* Creates the attempt of a delivery that ends at once: of a refused route, or,
+   NULL, of one that may be suppressed. NULL: out of memory. */
+struct memory_attempt *postern__mem_end_attempt_create(const char *refusal);
+/* Adds a delivery that has ended. suppressed_by 0: the route was refused, and
+   the attempt has its reason. Takes delivery and attempt. */
+void postern__mem_delivery_end(struct memory_store *self,
+		struct memory_message *message, int64_t owner,
+		struct memory_delivery *delivery, struct memory_attempt *attempt,
+		int64_t suppressed_by, int64_t now);
 /* The newest error text that is kept; NULL: none. */
 const char *postern__mem_last_error(const struct memory_delivery *delivery);
 

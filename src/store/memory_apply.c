@@ -16,7 +16,6 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/point.h"
-#include "core/error_group.h"
 #include "store/common.h"
 #include "store/memory.h"
 
@@ -48,31 +47,14 @@ static struct memory_conflict *conflict_create(
 	return conflict;
 }
 
-static bool parts_add_keys(struct parts *parts, struct memory_store *self,
-		const struct postern_route *route) {
-	postern__mem_each_id(self, id, route->handler) {
-		struct memory_key *key = calloc(1, sizeof *key);
-		if (!key) {
-			return false;
-		}
-		key->next = parts->handler_keys;
-		parts->handler_keys = key;
-		parts->handler_key_count++;
-	}
-	return true;
-}
-
 /* The attempt of a route that is refused, or may be suppressed. */
 static bool parts_add_attempt(struct parts *parts,
 		const struct postern_route *route) {
-	char room[POSTERN__SUPPRESSED_TEXT_MAX];
-	struct memory_attempt *attempt;
 	if (!route->key && !route->refusal) {
 		return true;
 	}
-	postern__suppressed_text(INT64_MAX, room);
-	attempt = postern__mem_attempt_create(route->refusal ? "poison" : "discard",
-			route->refusal ? route->refusal : room);
+	struct memory_attempt *attempt =
+			postern__mem_end_attempt_create(route->refusal);
 	if (attempt) {
 		postern__list_push_back(&parts->attempts, &attempt->link);
 		parts->refused_count += route->refusal != NULL;
@@ -115,7 +97,8 @@ static bool parts_init(struct parts *parts, struct memory_store *self,
 			return false;
 		}
 		if (accept->routes[i].key &&
-				!parts_add_keys(parts, self, &accept->routes[i])) {
+				!postern__mem_spare_keys_add(self, accept->routes[i].handler,
+						&parts->handler_keys, &parts->handler_key_count)) {
 			return false;
 		}
 		if (!parts_add_attempt(parts, &accept->routes[i])) {
@@ -166,8 +149,7 @@ static int64_t route_owner_id(struct memory_store *self,
 	return postern__mem_handler(self, route->handler)->owner;
 }
 
-/* Takes the attempt that was made for a route: of a refused one it has the text
-   already, of a suppressed one it has room for the largest number. */
+/* Takes the attempt that was made for a route that is suppressed or refused. */
 static struct memory_attempt *parts_take_attempt(struct parts *parts,
 		const struct postern_route *route) {
 	const char *outcome = route->refusal ? "poison" : "discard";
@@ -183,53 +165,30 @@ static struct memory_attempt *parts_take_attempt(struct parts *parts,
 	}
 	assert(found);
 	postern__list_remove(&found->link);
-	if (!route->refusal) {
-		char text[POSTERN__SUPPRESSED_TEXT_MAX];
-		postern__suppressed_text(route->suppressed_by, text);
-		/* The text belongs to the attempt; only its readers see it const. */
-		memcpy((char *)(uintptr_t)found->error, text, strlen(text) + 1);
-	}
 	return found;
 }
 
-/* Creates the delivery of a suppressed or refused route, which has ended. */
-static void route_end(struct memory_store *self, struct parts *parts,
-		struct memory_message *message, const struct postern_route *route,
-		int64_t now) {
-	struct memory_attempt *attempt = parts_take_attempt(parts, route);
-	const char *text = attempt->error;
-	struct memory_delivery *delivery = parts_take_delivery(parts);
-	postern__mem_delivery_add(self, message, route_owner_id(self, route),
-			delivery);
-	postern__mem_make_pending(self, delivery, now, now, 0);
-	postern__mem_attempt_take(self, delivery, attempt, now, now);
-	if (route->refusal) {
-		postern__mem_error_group_set(self, delivery, postern__error_group(text),
-				text, now);
-	}
-	postern__mem_make_ended(self, delivery,
-			route->refusal ? POSTERN_STATE_POISONED : POSTERN_STATE_DISCARDED,
-			now);
-}
-
 /* Creates the delivery of a route, or reopens a poisoned one, unless the route
-   is suppressed. Node 0: the delivery is not leased. is_new: the message is. */
+   is suppressed or refused. Node 0: the delivery is not leased. */
 static void route_open(struct memory_store *self, struct parts *parts,
 		struct memory_message *message, struct postern_route *route,
-		uint64_t node, bool is_new, int64_t now) {
+		uint64_t node, int64_t now) {
+	struct memory_delivery *delivery = route_find(self, message, route);
 	if (route->key) {
-		postern__mem_route_key_take(self, message, route, &parts->handler_keys);
+		uint8_t key[POSTERN__KEY_LEN];
+		postern__key_hash(self->hash_key, message->channel, route->key, key);
+		route->suppressed_by = postern__mem_route_key_take(self, message,
+				route->handler, key, &parts->handler_keys);
 	}
-	if (is_new && (route->suppressed_by > 0 || route->refusal)) {
-		if (!route_find(self, message, route)) {
-			route_end(self, parts, message, route, now);
+	if (route->suppressed_by > 0 || route->refusal) {
+		if (!delivery) {
+			postern__mem_delivery_end(self, message,
+					route_owner_id(self, route), parts_take_delivery(parts),
+					parts_take_attempt(parts, route), route->suppressed_by,
+					now);
 		}
 		return;
 	}
-	if (route->suppressed_by > 0) {
-		return;
-	}
-	struct memory_delivery *delivery = route_find(self, message, route);
 	if (!delivery) {
 		const struct memory_handler *owner =
 				postern__mem_owner(self, route->handler);
@@ -278,7 +237,7 @@ static void accept_new(struct memory_store *self, struct postern_accept *accept,
 		postern__mem_make_parked(self, delivery);
 	}
 	for (size_t i = 0; i < accept->route_count; i++) {
-		route_open(self, parts, message, &accept->routes[i], node, true, now);
+		route_open(self, parts, message, &accept->routes[i], node, now);
 	}
 }
 
@@ -305,7 +264,7 @@ static void accept_duplicate(struct memory_store *self,
 	message->duplicate_count++;
 	message->duplicate_at_ms = now;
 	for (size_t i = 0; !message->removed && i < accept->route_count; i++) {
-		route_open(self, parts, message, &accept->routes[i], 0, false, now);
+		route_open(self, parts, message, &accept->routes[i], 0, now);
 	}
 	struct memory_delivery *parked = postern__mem_delivery_find(message, 0);
 	if (accept->route_count > 0 && parked &&

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "base/list.h"
+#include "core/error_group.h"
+#include "store/common.h"
 #include "store/memory.h"
 
 struct memory_delivery *postern__mem_delivery_create(void) {
@@ -309,4 +311,36 @@ const char *postern__mem_last_error(const struct memory_delivery *delivery) {
 		text = attempt->error ? attempt->error : text;
 	}
 	return text;
+}
+
+struct memory_attempt *postern__mem_end_attempt_create(const char *refusal) {
+	char room[POSTERN__SUPPRESSED_TEXT_MAX];
+	postern__suppressed_text(INT64_MAX, room);
+	return postern__mem_attempt_create(refusal ? "poison" : "discard",
+			refusal ? refusal : room);
+}
+
+void postern__mem_delivery_end(struct memory_store *self,
+		struct memory_message *message, int64_t owner,
+		struct memory_delivery *delivery, struct memory_attempt *attempt,
+		int64_t suppressed_by, int64_t now) {
+	const char *text = attempt->error;
+	if (suppressed_by > 0) {
+		char suppressed[POSTERN__SUPPRESSED_TEXT_MAX];
+		postern__suppressed_text(suppressed_by, suppressed);
+		/* The text belongs to the attempt and has room for the largest number;
+		   only its readers see it const. */
+		memcpy((char *)(uintptr_t)text, suppressed, strlen(suppressed) + 1);
+	}
+	postern__mem_delivery_add(self, message, owner, delivery);
+	postern__mem_make_pending(self, delivery, now, now, 0);
+	postern__mem_attempt_take(self, delivery, attempt, now, now);
+	if (suppressed_by == 0) {
+		postern__mem_error_group_set(self, delivery, postern__error_group(text),
+				text, now);
+	}
+	postern__mem_make_ended(self, delivery,
+			suppressed_by > 0 ? POSTERN_STATE_DISCARDED
+							  : POSTERN_STATE_POISONED,
+			now);
 }

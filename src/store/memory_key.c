@@ -89,10 +89,9 @@ void postern__mem_keys_destroy(struct memory_key *keys) {
 /* Whose the key of a route is already: this message, or else the first that had
    it in the scope of any id of the handler; 0: nobody's. */
 static int64_t route_key_holder(struct memory_store *self, int64_t seq,
-		const struct postern_route *route,
-		const uint8_t bytes[POSTERN__KEY_LEN]) {
+		int64_t handler, const uint8_t bytes[POSTERN__KEY_LEN]) {
 	int64_t holder = 0;
-	postern__mem_each_id(self, id, route->handler) {
+	postern__mem_each_id(self, id, handler) {
 		uint8_t scoped[POSTERN__KEY_LEN];
 		postern__key_scope(bytes, id, scoped);
 		const struct memory_key *key = postern__mem_key_find(self, scoped);
@@ -106,17 +105,15 @@ static int64_t route_key_holder(struct memory_store *self, int64_t seq,
 	return holder;
 }
 
-void postern__mem_route_key_take(struct memory_store *self,
-		const struct memory_message *message, struct postern_route *route,
-		struct memory_key **spare) {
-	uint8_t bytes[POSTERN__KEY_LEN];
-	postern__key_hash(self->hash_key, message->channel, route->key, bytes);
-	int64_t holder = route_key_holder(self, message->seq, route, bytes);
+int64_t postern__mem_route_key_take(struct memory_store *self,
+		const struct memory_message *message, int64_t handler,
+		const uint8_t bytes[POSTERN__KEY_LEN], struct memory_key **spare) {
+	int64_t holder = route_key_holder(self, message->seq, handler, bytes);
 	if (holder == 0) {
 		holder = message->seq;
 	}
 	struct memory_message *first = self->messages[holder - 1];
-	postern__mem_each_id(self, id, route->handler) {
+	postern__mem_each_id(self, id, handler) {
 		struct memory_key *key = *spare;
 		postern__key_scope(bytes, id, key->bytes);
 		if (!postern__mem_key_find(self, key->bytes)) {
@@ -128,5 +125,19 @@ void postern__mem_route_key_take(struct memory_store *self,
 			postern__mem_key_insert(self, key);
 		}
 	}
-	route->suppressed_by = holder == message->seq ? 0 : holder;
+	return holder == message->seq ? 0 : holder;
+}
+
+bool postern__mem_spare_keys_add(struct memory_store *self, int64_t handler,
+		struct memory_key **spare, size_t *count) {
+	postern__mem_each_id(self, id, handler) {
+		struct memory_key *key = calloc(1, sizeof *key);
+		if (!key) {
+			return false;
+		}
+		key->next = *spare;
+		*spare = key;
+		(*count)++;
+	}
+	return true;
 }

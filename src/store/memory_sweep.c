@@ -2,7 +2,7 @@
 
 /*
  * The memory store's part of a sweep: recover the leases of expired nodes, find
- * and poison orphaned deliveries, and unpark messages.
+ * and poison orphaned deliveries.
  */
 
 #include <stdlib.h>
@@ -305,97 +305,4 @@ int postern__mem_orphans(struct memory_store *self, uint64_t node,
 	*orphans_out = orphans;
 	*count_out = count;
 	return POSTERN_OK;
-}
-
-/* Creates the deliveries of one message without adding them yet. */
-static bool unpark_plan(struct memory_store *self,
-		struct memory_message *message, const struct postern_route *routes,
-		size_t route_count, size_t reserve, struct postern__list *planned) {
-	for (size_t i = 0; i < route_count; i++) {
-		struct memory_handler *owner =
-				postern__mem_owner(self, routes[i].handler);
-		bool repeated = false;
-		for (size_t j = 0; j < i && !repeated; j++) {
-			repeated = postern__mem_owner(self, routes[j].handler) == owner;
-		}
-		if (repeated) {
-			continue;
-		}
-		struct memory_delivery *delivery = postern__mem_delivery_create();
-		if (!delivery) {
-			return false;
-		}
-		delivery->message = message;
-		delivery->handler = owner->owner;
-		postern__list_push_back(planned, &delivery->of_message);
-		if (!postern__mem_pending_reserve(owner, reserve)) {
-			return false;
-		}
-	}
-	return true;
-}
-
-/* Adds the planned deliveries; returns how many messages were unparked. */
-static uint64_t unpark_planned(struct memory_store *self,
-		struct postern__list *planned) {
-	uint64_t count = 0;
-	int64_t now = postern__mem_now(self);
-	while (!postern__list_empty(planned)) {
-		struct memory_delivery *delivery =
-				container_of(postern__list_pop_front(planned),
-						struct memory_delivery, of_message);
-		struct memory_delivery *parked =
-				postern__mem_delivery_find(delivery->message, 0);
-		if (parked) {
-			postern__mem_delivery_remove(self, parked);
-			count++;
-		}
-		postern__mem_delivery_add(self, delivery->message, delivery->handler,
-				delivery);
-		postern__mem_make_pending(self, delivery, now, now, 0);
-	}
-	return count;
-}
-
-int postern__mem_unpark(struct memory_store *self, postern_router *router,
-		void *context, size_t max, int64_t *cursor, uint64_t *count_out,
-		struct postern_error *error) {
-	int r = POSTERN_OK;
-	size_t visited = 0;
-	int64_t last = 0;
-	struct postern__list planned;
-	postern__list_init(&planned);
-	size_t route_max = self->handler_count;
-	struct postern_route *routes =
-			calloc(route_max + 1, sizeof(struct postern_route));
-	bool ok = routes;
-
-	postern__list_each(item, &self->parked) {
-		struct memory_message *message =
-				container_of(item, struct memory_delivery, set)->message;
-		if (message->seq <= *cursor) {
-			continue;
-		}
-		if (!ok || visited == max) {
-			break;
-		}
-		visited++;
-		size_t count = router(context, message->channel, message->data.type,
-				routes, route_max);
-		ok = unpark_plan(self, message, routes, count, visited, &planned);
-		last = item->next == &self->parked ? 0 : message->seq;
-	}
-	if (!ok) {
-		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-		goto out;
-	}
-	*count_out = unpark_planned(self, &planned);
-	*cursor = last;
-out:
-	postern__list_each(item, &planned) {
-		postern__mem_delivery_destroy(
-				container_of(item, struct memory_delivery, of_message));
-	}
-	free(routes);
-	return r;
 }

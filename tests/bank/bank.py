@@ -45,6 +45,7 @@ from catch import (
     scripted_sources,
     sqlite_store,
 )
+from keys import KEYS
 from shown import SHOWN
 
 BUGS = [
@@ -391,11 +392,6 @@ BUGS = [
         checker=[("memory", "accepted_is_never_lost")],
     ),
     Bug(
-        "open-key-forgotten",
-        "cleanup removes the id of a message that is still open",
-        *databases("open, parked and poisoned messages are kept"),
-    ),
-    Bug(
         "number-given-twice",
         "the number of a removed message is given to another",
         sqlite_store("the number of a removed message is never reused"),
@@ -633,16 +629,6 @@ BUGS = [
         ("unit/test_completions", "a prefix ends at the first position that is not done"),
     ),
     Bug(
-        "alias-key-ignored",
-        "a handler's key is looked for under the handler's own id only",
-        *every_store("a key under an alias counts for its owner"),
-    ),
-    Bug(
-        "suppressed-takes-key",
-        "a message that is suppressed by an alias gets the key of the owner",
-        *every_store("a message that an alias suppresses stays suppressed"),
-    ),
-    Bug(
         "one-file-two-stores",
         "two stores with different paths of one file are opened side by side",
         ("unit/test_registry", "two URLs of one file or schema are the same place"),
@@ -758,4 +744,5 @@ BUGS = [
             "a channel that left is cleaned up by its last rules",
         ),
     ),
+    *KEYS,
 ]

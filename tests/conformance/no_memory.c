@@ -309,10 +309,12 @@ static int run_orphans(struct stand *stand, struct postern_memory *memory,
 }
 
 static size_t route_all(void *context, int64_t channel, const char *type,
-		struct postern_route *routes, size_t max) {
+		const struct postern_message *message, struct postern_route *routes,
+		size_t max) {
 	const struct stand *stand = context;
 	(void)channel;
 	(void)type;
+	(void)message;
 	if (max < 2) {
 		return 0;
 	}

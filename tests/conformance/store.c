@@ -48,6 +48,7 @@ int main(int argc, char **argv) {
 		name_cases,
 		orphan_cases,
 		park_cases,
+		unpark_cases,
 		edit_cases,
 		halt_cases,
 		filter_cases,

@@ -243,11 +243,13 @@ static void pend_by_recovery(struct stand *stand) {
 }
 
 static size_t route_to_first(void *context, int64_t channel, const char *type,
-		struct postern_route *routes, size_t max) {
+		const struct postern_message *message, struct postern_route *routes,
+		size_t max) {
 	const struct stand *stand = context;
 	(void)channel;
 	(void)type;
 	(void)max;
+	(void)message;
 	routes[0] = (struct postern_route){ .handler = stand->handlers[0] };
 	return 1;
 }

@@ -5,6 +5,7 @@
  * that handlers have of their own.
  */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "conformance/cases.h"
@@ -214,6 +215,50 @@ static void refused_route(void) {
 	stand_close(&stand);
 }
 
+/* A copy adds a handler that finds no key, and later again. */
+static void copy_is_refused(void) {
+	struct stand stand;
+	struct parcel parcel;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_park(&stand, "1");
+	parcel_init(&parcel, &stand, "1", "body");
+	parcel_add_route(&parcel, stand.handlers[0])->refusal =
+			"the message has no key";
+	parcel.routes[0].retry_poisoned = true;
+	for (int i = 0; i < 2; i++) {
+		CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
+		CHECK(!parcel.routes[0].opened);
+		CHECK_INT(stand_get(&stand, seq).delivery_count, 1);
+		check_ended(&stand, seq, 0, POSTERN_STATE_POISONED, "poison",
+				"the message has no key");
+	}
+	CHECK_INT(stand_channel_stats(&stand, "orders").parked, 0);
+	CHECK_INT(stand_handler_stats(&stand, "a").poisoned, 1);
+	stand_close(&stand);
+}
+
+/* Several copies of one message in a batch end its delivery once. */
+static void copies_end_one_delivery(void) {
+	struct stand stand;
+	struct parcel parcels[3];
+	struct postern_dedupe_key key = key_of("17");
+	stand_open(&stand, "a", "b", NULL);
+	int64_t seq = stand_accept(&stand, "1", stand.handlers[1]);
+	CHECK(opens(&stand, "2", stand.handlers[0], "17"));
+	for (size_t i = 0; i < 3; i++) {
+		parcel_init(&parcels[i], &stand, "1", "body");
+		parcel_add_route(&parcels[i], stand.handlers[0])->key = &key;
+	}
+	parcel_send_all(&stand, parcels, 3);
+	CHECK_INT(parcels[2].accept.code, POSTERN_E_DUPLICATE);
+	struct postern_detail detail = stand_get(&stand, seq);
+	CHECK_INT(detail.delivery_count, 2);
+	CHECK_INT(detail.deliveries[0].attempt_count, 1);
+	CHECK_INT(stand_handler_stats(&stand, "a").discarded, 1);
+	CHECK_INT(stand_state(&stand, seq, "b"), POSTERN_STATE_PENDING);
+	stand_close(&stand);
+}
+
 static void scopes_are_apart(void) {
 	struct stand stand;
 	stand_open(&stand, "a", "b", NULL);
@@ -334,7 +379,12 @@ static void suppressed_is_not_parked(void) {
 	CHECK_INT(parcel_send(&stand, &parcel), POSTERN_E_DUPLICATE);
 	CHECK(!parcel.routes[0].opened);
 	CHECK_INT(stand_channel_stats(&stand, "orders").parked, 0);
-	CHECK_INT(stand_get(&stand, seq).delivery_count, 0);
+	char text[64];
+	(void)snprintf(text, sizeof text, "suppressed by #%lld",
+			(long long)parcel.routes[0].suppressed_by);
+	CHECK_INT(stand_get(&stand, seq).delivery_count, 1);
+	check_ended(&stand, seq, 0, POSTERN_STATE_DISCARDED, "discard", text);
+	CHECK_INT(stand_handler_stats(&stand, "a").discarded, 1);
 	stand_close(&stand);
 }
 
@@ -541,6 +591,8 @@ const struct tap_case key_cases[] = {
 	{ "a message's own key suppresses nothing, and a copy adds keys",
 			own_copies },
 	{ "a refused route is poisoned from the beginning", refused_route },
+	{ "a refused copy is poisoned, and stays so", copy_is_refused },
+	{ "copies that are suppressed end one delivery", copies_end_one_delivery },
 	{ "a copy of a suppressed message is suppressed", copy_stays_suppressed },
 	{ "a conflict remembers no key of a handler", conflict_has_no_key },
 	{ "a parked message whose copy is suppressed is not parked any more",

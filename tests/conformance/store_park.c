@@ -99,8 +99,10 @@ struct routing {
 };
 
 static size_t route_by_type(void *context, int64_t channel, const char *type,
-		struct postern_route *routes, size_t max) {
+		const struct postern_message *message, struct postern_route *routes,
+		size_t max) {
 	struct routing *routing = context;
+	CHECK(!message);
 	routing->call_count++;
 	if (channel != routing->channel || strcmp(type, routing->type) != 0 ||
 			!CHECK(max >= routing->handler_count)) {

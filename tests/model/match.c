@@ -542,27 +542,41 @@ static void step_orphans(struct match *match) {
 struct routing {
 	int64_t channel;
 	int64_t handler;
+	const struct postern_dedupe_key *key; /* NULL: none */
+	const char *refusal;
 };
 
 static size_t route_all_parked(void *context, int64_t channel, const char *type,
-		struct postern_route *routes, size_t max) {
+		const struct postern_message *message, struct postern_route *routes,
+		size_t max) {
 	const struct routing *routing = context;
 	if (channel != routing->channel || max == 0 ||
 			!CHECK_STR(type, "order.paid")) {
 		return 0;
 	}
-	routes[0] = (struct postern_route){ .handler = routing->handler };
+	routes[0] = (struct postern_route){
+		.handler = routing->handler,
+		.key = message ? routing->key : NULL,
+		.refusal = message ? routing->refusal : NULL,
+		.by_message = routing->key || routing->refusal,
+	};
 	return 1;
 }
 
 static void step_unpark(struct match *match) {
 	int channel = (int)choose_below(match, 2);
 	int handler = 1 + (int)choose_below(match, 2);
+	struct sending sending;
+	int value = choose_key(match);
+	bool refused = value == 0 && one_chance_in(match, 4);
 	struct routing routing = {
 		.channel = match->channels[channel],
 		.handler = known_id(match, handler),
+		.key = value ? make_key(&sending, handler, value) : NULL,
+		.refusal = refused ? MODEL_NO_KEY : NULL,
 	};
-	uint64_t expected = model_unpark(match->model, channel, handler);
+	uint64_t expected =
+			model_unpark(match->model, channel, handler, value, refused);
 	uint64_t total = 0;
 	int64_t cursor = 0;
 	do {

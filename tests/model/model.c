@@ -92,11 +92,24 @@ static struct model_message *take_key(struct model *model,
 	return first;
 }
 
-/* A delivery of a new message that has ended from the beginning. */
+/* The handler's delivery of a message, under any of its ids. */
+static struct model_delivery *find_delivery(struct model *model,
+		struct model_message *message, int handler) {
+	struct model_delivery *d = &message->deliveries[handler];
+	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
+		if (d->state == POSTERN_STATE_ANY && model->owner[i] == handler) {
+			d = &message->deliveries[i];
+		}
+	}
+	return d;
+}
+
+/* A delivery that has ended from the beginning. */
 static void end_route(struct model *model, struct model_accept *accept,
 		int handler, enum postern_state state) {
-	struct model_delivery *d = &accept->message->deliveries[handler];
-	if (accept->code == POSTERN_OK) {
+	struct model_delivery *d = find_delivery(model, accept->message, handler);
+	if (d->state == POSTERN_STATE_ANY) {
+		d = &accept->message->deliveries[handler];
 		d->attempts++;
 		d->error = state == POSTERN_STATE_POISONED ? MODEL_NO_KEY : NULL;
 		make_ended(model, d, handler, state);
@@ -114,16 +127,11 @@ static void open_route(struct model *model, struct model_accept *accept,
 			return;
 		}
 	}
-	if (accept->refused[handler] && accept->code == POSTERN_OK) {
+	if (accept->refused[handler]) {
 		end_route(model, accept, handler, POSTERN_STATE_POISONED);
 		return;
 	}
-	struct model_delivery *d = &message->deliveries[handler];
-	for (int i = 1; i < MODEL_HANDLER_MAX; i++) {
-		if (d->state == POSTERN_STATE_ANY && model->owner[i] == handler) {
-			d = &message->deliveries[i];
-		}
-	}
+	struct model_delivery *d = find_delivery(model, message, handler);
 	if (d->state == POSTERN_STATE_ANY) {
 		d = &message->deliveries[handler];
 		make_pending(model, d, 0);
@@ -376,14 +384,21 @@ uint64_t model_orphans(struct model *model) {
 	return count;
 }
 
-uint64_t model_unpark(struct model *model, int channel, int handler) {
+uint64_t model_unpark(struct model *model, int channel, int handler, int key,
+		bool refused) {
 	uint64_t count = 0;
 	for (size_t i = 0; i < model->count; i++) {
 		struct model_message *message = &model->messages[i];
 		if (message->channel == channel &&
 				message->deliveries[0].state == POSTERN_STATE_PARKED) {
+			struct model_accept accept = {
+				.channel = channel,
+				.message = message,
+			};
+			accept.keys[handler] = key;
+			accept.refused[handler] = refused;
 			message->deliveries[0] = (struct model_delivery){ 0 };
-			make_pending(model, &message->deliveries[handler], 0);
+			open_route(model, &accept, handler);
 			count++;
 		}
 	}

@@ -133,7 +133,8 @@ struct postern_recovered model_recover(struct model *model);
 /* Poisons orphans; returns how many. */
 uint64_t model_orphans(struct model *model);
 /* Routes every parked message of a channel to one handler; returns how many. */
-uint64_t model_unpark(struct model *model, int channel, int handler);
+uint64_t model_unpark(struct model *model, int channel, int handler, int key,
+		bool refused);
 /* Returns the code that postern_box_retry() documents. */
 int model_edit(struct model *model, enum postern_change_kind kind,
 		struct model_delivery *delivery, int handler);

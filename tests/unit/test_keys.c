@@ -296,6 +296,78 @@ static void handler_without_key(void) {
 	scene_close(&scene);
 }
 
+/* Replaces the generation by one in which "mail" wants payments, too. */
+static void want_payments(struct scene *scene,
+		const struct postern_key_rule *rules, size_t rule_count) {
+	static const char *const types[] = { "order", "payment" };
+	const struct postern_handler_options options = {
+		.size = sizeof options,
+		.key = "mail",
+		.types = types,
+		.type_count = 2,
+		.callback = count_run,
+		.context = &scene->mail,
+		.key_rules = rules,
+		.key_rule_count = rule_count,
+	};
+	struct postern_generation *next = NULL;
+	CHECK_OK(postern_generation_create(scene->box, &next, &scene->error),
+			&scene->error);
+	CHECK_OK(postern_generation_add_channel(next, "orders", NULL,
+					 &scene->error),
+			&scene->error);
+	CHECK_OK(postern_generation_add_handler(next, "orders", &options,
+					 &scene->error),
+			&scene->error);
+	CHECK_OK(postern_box_replace_taking(scene->box, next, &scene->error),
+			&scene->error);
+}
+
+static void parked_gets_key(void) {
+	static const struct postern_key_rule rules[] = {
+		{ .rule = "json:/order" }
+	};
+	static const char *const types[] = { "order" };
+	const struct postern_handler_options options = {
+		.size = sizeof options,
+		.key = "mail",
+		.types = types,
+		.type_count = 1,
+		.callback = count_run,
+	};
+	struct scene scene = { 0 };
+	CHECK_OK(postern_box_open("memory:", NULL, &scene.box, &scene.error),
+			&scene.error);
+	CHECK_OK(postern_box_add_channel(scene.box, "orders", NULL, &scene.error),
+			&scene.error);
+	CHECK_OK(postern_box_add_handler(scene.box, "orders", &options,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern_box_start(scene.box, &scene.error), &scene.error);
+	int64_t seqs[3];
+	static const char *const bodies[] = { "{\"order\":7}", "{\"order\":\"7\"}",
+		"{}" };
+	for (size_t i = 0; i < 3; i++) {
+		const char id[] = { (char)('1' + i), '\0' };
+		CHECK_OK(send(&scene, id, "payment", bodies[i], NULL), &scene.error);
+		seqs[i] = last_seq;
+	}
+	want_payments(&scene, rules, 1);
+	char text[64];
+	(void)snprintf(text, sizeof text, "suppressed by #%lld",
+			(long long)seqs[0]);
+	check_state(&scene, seqs[0], "mail", POSTERN_STATE_PENDING, NULL);
+	check_state(&scene, seqs[1], "mail", POSTERN_STATE_DISCARDED, text);
+	check_state(&scene, seqs[2], "mail", POSTERN_STATE_POISONED,
+			"the message has no key: json:/order is missing");
+	/* The key is remembered for what comes later. */
+	CHECK_OK(send(&scene, "9", "order", "{\"order\":7}", NULL), &scene.error);
+	check_state(&scene, last_seq, "mail", POSTERN_STATE_DISCARDED, text);
+	process(&scene);
+	CHECK_INT(scene.mail, 1);
+	scene_close(&scene);
+}
+
 static void composite(void) {
 	static const struct postern_key_rule rules[] = { { .rule = "composite" } };
 	const struct postern_channel_options channel = {
@@ -388,6 +460,8 @@ static const struct tap_case cases[] = {
 			handler_rule },
 	{ "a handler that finds no key poisons its delivery, or runs it",
 			handler_without_key },
+	{ "a parked message gets the key of the handler that wants it later",
+			parked_gets_key },
 	{ "composite on a channel gives each handler its own key", composite },
 	{ "a handler may go by the id where the channel does not", handler_by_id },
 	{ "a rule that is not valid is refused when it is added", refused_rules },

@@ -545,10 +545,12 @@ static void woken_by_recovery(void) {
 }
 
 static size_t route_to_scene(void *context, int64_t channel, const char *type,
-		struct postern_route *routes, size_t max) {
+		const struct postern_message *message, struct postern_route *routes,
+		size_t max) {
 	const struct scene *scene = context;
 	(void)channel;
 	(void)type;
+	(void)message;
 	CHECK(max > 0);
 	routes[0] = (struct postern_route){ .handler = scene->handler };
 	return 1;

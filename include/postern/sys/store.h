@@ -113,20 +113,23 @@ struct postern_dedupe_key {
  * key. When the route is opened, the key is remembered in the scope of every id
  * of the handler, its aliases included, in the same transaction. If it is
  * remembered already in any of these scopes, and in none of them for this
- * message, the route is suppressed: no delivery is opened. A new message gets
- * one that is discarded from the beginning, with an attempt "discard" and the
- * error "suppressed by #SEQ", so that a person sees why nothing ran. Other
- * routes of the message are not affected. Keys are remembered only of routes
- * that could be opened: not of a conflict, nor of a message that was removed.
+ * message, the route is suppressed: no delivery is opened. A message that has
+ * no delivery of the handler gets one that is discarded from the beginning,
+ * with an attempt "discard" and the error "suppressed by #SEQ", so that a
+ * person sees why nothing ran. Other routes of the message are not affected.
+ * Keys are remembered only of routes that could be opened: not of a conflict,
+ * nor of a message that was removed.
  */
 struct postern_route {
 	int64_t handler;     /* a handler id */
 	bool lease;          /* of a new message: lease it to the node at once */
 	bool retry_poisoned; /* a duplicate reopens a poisoned delivery */
 	const struct postern_dedupe_key *key; /* of the handler; NULL: none */
-	/* Of a new message: the delivery is poisoned from the beginning, with an
-	   attempt "poison" and this error. NULL: it is not; never with a key. */
+	/* The delivery is poisoned from the beginning, with an attempt "poison" and
+	   this error; one that exists does not change. NULL: it is not; never with
+	   a key. */
 	const char *refusal;
+	bool by_message; /* of a router without the message: call it again */
 	/* out */
 	int64_t suppressed_by; /* the seq of the first message with the handler's
 							  key; 0: not suppressed */
@@ -356,9 +359,12 @@ struct postern_recovered {
 };
 
 /* Writes the routes of a parked message with this type to `routes` (room for
-   `max`) and returns how many there are. They have no key. */
+   `max`) and returns how many there are. `message` is NULL, and so are keys and
+   refusals. If a route has `by_message`, the store calls the router again with
+   the message; what the routes point to is then valid until the next call. */
 typedef size_t postern_router(void *context, int64_t channel, const char *type,
-		struct postern_route *routes, size_t max);
+		const struct postern_message *message, struct postern_route *routes,
+		size_t max);
 
 /*
  * Called for each staged message that is collected: fills in the accept for
@@ -553,7 +559,8 @@ struct postern_store_ops {
 			struct postern_orphan **orphans_out, size_t *count_out,
 			struct postern_error *error);
 
-	/* Create pending deliveries for parked messages that a handler wants now.
+	/* Create the deliveries of parked messages that a handler wants now, as
+	   routes of a copy would. A message that cannot be read stays parked.
 	   Examines at most `max` parked messages after *cursor (initially 0) and
 	   advances it; *cursor is 0 again after the last one. */
 	int (*unpark)(struct postern_store *store, postern_router *router,

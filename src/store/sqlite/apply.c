@@ -240,6 +240,19 @@ static int end_route(struct sqlite_store *self, int64_t seq,
 						   : r;
 }
 
+int postern__sqlite_route_add(struct sqlite_store *self, uint64_t node,
+		const struct postern_accept *accept, struct postern_route *route,
+		int64_t now, struct postern_error *error) {
+	int r = route->key ? route_key_insert(self, accept, route, error)
+					   : POSTERN_OK;
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	return route->suppressed_by > 0 || route->refusal
+				   ? end_route(self, accept->seq, route, now, error)
+				   : open_route(self, node, accept->seq, route, now, error);
+}
+
 static int accept_insert(struct sqlite_store *self, uint64_t node,
 		struct postern_accept *accept, int64_t now,
 		struct postern_error *error) {
@@ -249,16 +262,9 @@ static int accept_insert(struct sqlite_store *self, uint64_t node,
 			now, accept->message, error);
 	for (size_t i = 0; r == POSTERN_OK && i < accept->route_count; i++) {
 		struct postern_route *route = &accept->routes[i];
-		if (postern__sqlite_route_repeats(self, accept->routes, i)) {
-			continue;
-		}
-		if (route->key) {
-			r = route_key_insert(self, accept, route, error);
-		}
-		bool ended = route->suppressed_by > 0 || route->refusal;
-		if (r == POSTERN_OK) {
-			r = ended ? end_route(self, accept->seq, route, now, error)
-					  : open_route(self, node, accept->seq, route, now, error);
+		if (!postern__sqlite_route_repeats(self, accept->routes, i)) {
+			r = postern__sqlite_route_add(self, node, accept, route, now,
+					error);
 		}
 	}
 	if (r == POSTERN_OK && accept->fate == POSTERN_FATE_PARK) {
@@ -320,38 +326,44 @@ static int parked_delete(struct sqlite_store *self,
 	return r;
 }
 
+/* Finds the handler's delivery of a known message under any of its ids; the
+   state is ANY if there is none. */
+static int known_find_delivery(struct sqlite_store *self, int64_t seq,
+		int64_t handler, struct sqlite_delivery *out,
+		struct postern_error *error) {
+	out->state = POSTERN_STATE_ANY;
+	postern__sqlite_each_id(self, id, handler) {
+		int r = postern__sqlite_delivery_find(self, seq, id, out, error);
+		if (r != POSTERN_OK || out->state != POSTERN_STATE_ANY) {
+			return r;
+		}
+	}
+	return POSTERN_OK;
+}
+
 /* Creates or reopens the delivery of one route of a known message. */
 static int known_add_route(struct sqlite_store *self,
 		const struct postern_accept *accept, struct postern_route *route,
 		int64_t now, struct postern_error *error) {
-	struct sqlite_delivery delivery = { .state = POSTERN_STATE_ANY };
-	int r = route->key ? route_key_insert(self, accept, route, error)
-					   : POSTERN_OK;
-	if (r == POSTERN_OK && route->suppressed_by > 0) {
-		return parked_delete(self, accept, error);
-	}
-	postern__sqlite_each_id(self, id, route->handler) {
-		if (r == POSTERN_OK) {
-			r = postern__sqlite_delivery_find(self, accept->seq, id, &delivery,
-					error);
-		}
-		if (r != POSTERN_OK) {
-			return r;
-		}
-		if (delivery.state != POSTERN_STATE_ANY) {
-			break;
-		}
-	}
-	if (delivery.state == POSTERN_STATE_ANY) {
-		r = open_route(self, 0, accept->seq, route, now, error);
+	struct sqlite_delivery delivery;
+	int r = known_find_delivery(self, accept->seq, route->handler, &delivery,
+			error);
+	if (r == POSTERN_OK && delivery.state == POSTERN_STATE_ANY) {
+		r = postern__sqlite_route_add(self, 0, accept, route, now, error);
 		return r == POSTERN_OK ? parked_delete(self, accept, error) : r;
 	}
-	if (delivery.state == POSTERN_STATE_POISONED && route->retry_poisoned) {
+	if (r == POSTERN_OK && route->key) {
+		r = route_key_insert(self, accept, route, error);
+	}
+	bool reopens = delivery.state == POSTERN_STATE_POISONED &&
+				   route->retry_poisoned && !route->refusal &&
+				   route->suppressed_by == 0;
+	if (r == POSTERN_OK && reopens) {
 		route->opened = true;
 		route->fence = delivery.fence;
-		return postern__sqlite_delivery_reopen(self, &delivery, now, error);
+		r = postern__sqlite_delivery_reopen(self, &delivery, now, error);
 	}
-	return POSTERN_OK;
+	return r;
 }
 
 static int count_conflict(struct sqlite_store *self,

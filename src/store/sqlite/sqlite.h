@@ -416,6 +416,12 @@ struct sqlite_handler *postern__sqlite_handler(struct sqlite_store *self,
 #define postern__sqlite_each_id(self, each, id)                             \
 	for (int64_t each = postern__sqlite_handler((self), (id))->owner; each; \
 			each = postern__sqlite_handler((self), each)->next_id)
+/* Creates the delivery of a route that has none, which ends at once if the
+   route is suppressed or refused. Uses seq, channel and message of the accept,
+   the message only for a route with a key. Node 0: it is not leased. */
+int postern__sqlite_route_add(struct sqlite_store *self, uint64_t node,
+		const struct postern_accept *accept, struct postern_route *route,
+		int64_t now, struct postern_error *error);
 /* Whether an earlier route leads to the same handler. */
 bool postern__sqlite_route_repeats(struct sqlite_store *self,
 		const struct postern_route *routes, size_t index);

@@ -597,7 +597,8 @@ END $$;
 -- of the handler, and finds the routes that are suppressed, because their key
 -- is remembered for another message; suppressed_by is the first one. Keys of
 -- copies are remembered for the first message, if it is stored. Arrays as in
--- apply_1; r_handler: owners, 0 for a route that does not count.
+-- apply_1; r_handler: owners, 0 for a route that does not count. a_k0 NULL: the
+-- messages are stored under these numbers.
 CREATE FUNCTION @keep_keys_1(a_seq bigint[], a_k0 bigint[], a_k1 bigint[],
 	a_k2 bigint[], a_digest uuid[], a_channel integer[],
 	r_handler integer[], k_message integer[], k_route integer[],
@@ -610,20 +611,35 @@ DECLARE
 	v_keys integer[];   -- the positions of the keys that count
 	v_first bigint[];   -- the messages that they are remembered for
 	v_at bigint[];      -- and when these were received
-	v_parked bigint[];
+	v_copied bigint[];
 	v_missing boolean;
 BEGIN
-	SELECT array_agg(i), array_agg(s.seq), array_agg(s.at)
-		INTO v_keys, v_first, v_at
-		FROM generate_series(1, cardinality(k_route)) AS i
-		CROSS JOIN LATERAL (SELECT k.seq, k.at, k.digest FROM @seen k
-			WHERE k.k0 = a_k0[k_message[i]] AND k.k1 = a_k1[k_message[i]]
-				AND k.k2 = a_k2[k_message[i]]
-			OFFSET 0) AS s
-		WHERE coalesce(r_handler[k_route[i]], r_handler[1]) <> 0
-			AND (s.seq = a_seq[k_message[i]]
-				OR s.digest = a_digest[k_message[i]] AND EXISTS (
-					SELECT 1 FROM @message m WHERE m.seq = s.seq OFFSET 0));
+	IF a_k0 IS NULL THEN
+		SELECT array_agg(i), array_agg(m.seq), array_agg(m.received_at)
+			INTO v_keys, v_first, v_at
+			FROM generate_series(1, cardinality(k_route)) AS i
+			CROSS JOIN LATERAL (SELECT k.seq, k.received_at FROM @message k
+				WHERE k.seq = a_seq[k_message[i]] OFFSET 0) AS m
+			WHERE coalesce(r_handler[k_route[i]], r_handler[1]) <> 0;
+	ELSE
+		SELECT array_agg(i), array_agg(s.seq), array_agg(s.at),
+				array_agg(s.seq) FILTER (WHERE s.seq <> a_seq[k_message[i]])
+			INTO v_keys, v_first, v_at, v_copied
+			FROM generate_series(1, cardinality(k_route)) AS i
+			CROSS JOIN LATERAL (SELECT k.seq, k.at, k.digest FROM @seen k
+				WHERE k.k0 = a_k0[k_message[i]] AND k.k1 = a_k1[k_message[i]]
+					AND k.k2 = a_k2[k_message[i]]
+				OFFSET 0) AS s
+			WHERE coalesce(r_handler[k_route[i]], r_handler[1]) <> 0
+				AND (s.seq = a_seq[k_message[i]]
+					OR s.digest = a_digest[k_message[i]] AND EXISTS (
+						SELECT 1 FROM @message m WHERE m.seq = s.seq OFFSET 0));
+	END IF;
+	-- Unparking locks parked messages before it remembers keys.
+	IF v_copied IS NOT NULL THEN
+		PERFORM 1 FROM @parked WHERE seq = ANY (v_copied)
+			ORDER BY seq FOR UPDATE;
+	END IF;
 
 	-- A key that is remembered in one of the scopes gets the same message, and
 	-- its time, in the others. Sorted, so that two batches cannot deadlock: all
@@ -658,9 +674,8 @@ BEGIN
 	-- This statement began after the keys were inserted or found, so those that
 	-- another transaction committed meanwhile are visible.
 	SELECT array_agg(r.route) FILTER (WHERE NOT r.own),
-			array_agg(r.holder) FILTER (WHERE NOT r.own),
-			array_agg(r.first) FILTER (WHERE NOT r.own), bool_or(r.missing)
-		INTO suppressed, suppressed_by, v_parked, v_missing
+			array_agg(r.holder) FILTER (WHERE NOT r.own), bool_or(r.missing)
+		INTO suppressed, suppressed_by, v_missing
 		FROM (SELECT k_route[u.i] AS route, u.first, min(s.seq) AS holder,
 				coalesce(bool_or(s.seq = u.first), false) AS own,
 				bool_or(s.seq IS NULL) AS missing
@@ -677,12 +692,12 @@ BEGIN
 		RAISE 'a remembered key was removed while a copy came'
 			USING ERRCODE = 'serialization_failure';
 	END IF;
-	DELETE FROM @parked WHERE seq = ANY (v_parked);
 END $$;
 
--- Creates the deliveries of new messages that end at once: of suppressed routes,
--- and of refused ones. Arrays as in apply_1.
-CREATE FUNCTION @end_routes_1(p_now bigint, p_fresh bigint[], r_seq bigint[],
+-- Creates the deliveries that end at once, of suppressed routes and of refused
+-- ones, of the messages p_seqs, which have none of these handlers. Arrays as in
+-- apply_1.
+CREATE FUNCTION @end_routes_1(p_now bigint, p_seqs bigint[], r_seq bigint[],
 	r_handler integer[], p_suppressed integer[], p_by bigint[],
 	x_route integer[], x_reason text[], x_group bigint[])
 	RETURNS void LANGUAGE plpgsql AS $$
@@ -705,7 +720,7 @@ BEGIN
 				SELECT x.n, 4::smallint, x.reason, x.grp
 				FROM unnest(x_route, x_reason, x_group) AS x (n, reason, grp))
 				AS i
-			WHERE r_seq[i.n] = ANY (p_fresh)
+			WHERE r_seq[i.n] = ANY (p_seqs)
 				AND coalesce(r_handler[i.n], r_handler[1]) <> 0) AS u;
 	IF e.seqs IS NULL THEN
 		RETURN;
@@ -720,6 +735,93 @@ BEGIN
 			AS u (handler, state) WHERE state = 5 GROUP BY handler;
 	PERFORM @keep_attempts_1(e.seqs, e.handlers, e.fences, e.times, e.times,
 		e.outcomes, e.reasons, e.groups, 1);
+END $$;
+
+-- The same for copies, at the positions p_copies, of messages that are stored
+-- and may have deliveries of these handlers. p_first: the numbers of the
+-- messages; p_same: whether the bodies are the same.
+CREATE FUNCTION @end_copies_1(p_now bigint, p_copies integer[],
+	p_first bigint[], p_same boolean[], a_seq bigint[], r_seq bigint[],
+	r_handler integer[], p_suppressed integer[], p_by bigint[],
+	x_route integer[], x_reason text[], x_group bigint[])
+	RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_item record;
+	v_all bigint[] := '{}';
+	v_handler integer[] := '{}';
+	v_suppressed integer[] := '{}';
+	v_by bigint[] := '{}';
+	v_refused integer[] := '{}';
+	v_reason text[] := '{}';
+	v_group bigint[] := '{}';
+BEGIN
+	FOR v_item IN
+		SELECT k.first, i.holder, i.reason, i.grp,
+			coalesce(r_handler[i.n], r_handler[1]) AS handler
+		FROM unnest(p_copies, p_first, p_same) AS k (n, first, same)
+		JOIN (SELECT s.n, s.first AS holder, NULL::text AS reason, NULL::bigint AS grp
+				FROM unnest(p_suppressed, p_by) AS s (n, first)
+				UNION ALL
+				SELECT x.n, NULL, x.reason, x.grp
+				FROM unnest(x_route, x_reason, x_group) AS x (n, reason, grp))
+			AS i ON r_seq[i.n] = a_seq[k.n]
+		WHERE k.same AND k.first <> a_seq[k.n]
+			AND coalesce(r_handler[i.n], r_handler[1]) <> 0
+		ORDER BY i.n
+	LOOP
+		-- Makes a delivery only if there is none, whatever else happens.
+		CONTINUE WHEN @add_route_1(p_now, v_item.first, v_item.handler, false)
+			IS NULL;
+		DELETE FROM @open WHERE seq = v_item.first
+			AND handler = v_item.handler;
+		v_all := v_all || v_item.first;
+		v_handler := v_handler || v_item.handler;
+		IF v_item.holder IS NOT NULL THEN
+			v_suppressed := v_suppressed || cardinality(v_all);
+			v_by := v_by || v_item.holder;
+		ELSE
+			v_refused := v_refused || cardinality(v_all);
+			v_reason := v_reason || v_item.reason;
+			v_group := v_group || v_item.grp;
+		END IF;
+	END LOOP;
+	IF cardinality(v_all) > 0 THEN
+		PERFORM @end_routes_1(p_now, v_all, v_all, v_handler, v_suppressed,
+			v_by, v_refused, v_reason, v_group);
+	END IF;
+END $$;
+
+-- Opens the deliveries of parked messages, which the caller has locked. r_…, x_…
+-- as in apply_1, but all arrays have all items; k_message, k_route: both the
+-- position of the route; k_digest: of the body.
+CREATE FUNCTION @unpark_1(p_now bigint, r_seq bigint[], r_handler integer[],
+	r_channel integer[], r_digest uuid[], k_route integer[], k_k0 bigint[],
+	k_k1 bigint[], k_k2 bigint[], x_route integer[], x_reason text[],
+	x_group bigint[])
+	RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_suppressed integer[];
+	v_by bigint[];
+BEGIN
+	DELETE FROM @parked WHERE seq = ANY (r_seq);
+	SELECT r.stored INTO r_handler
+		FROM @resolve_routes_1(v_now, r_seq, r_handler, '{false}') AS r;
+	IF cardinality(k_route) > 0 THEN
+		SELECT k.suppressed, k.suppressed_by INTO v_suppressed, v_by
+			FROM @keep_keys_1(r_seq, NULL, NULL, NULL, r_digest, r_channel,
+				r_handler, k_route, k_route, k_k0, k_k1, k_k2) AS k;
+	END IF;
+	PERFORM @end_routes_1(v_now, r_seq, r_seq, r_handler, v_suppressed, v_by,
+		x_route, x_reason, x_group);
+	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
+			failures, starts, crashes, solo)
+		SELECT r_seq[n], 0, NULL, v_now, v_now, 0, r_handler[n], 0, 0, 0, false
+		FROM generate_series(1, cardinality(r_seq)) AS n
+		WHERE r_handler[n] <> 0 AND (n = ANY (v_suppressed)) IS NOT TRUE
+			AND (n = ANY (x_route)) IS NOT TRUE
+		ON CONFLICT DO NOTHING;
+	PERFORM @wake_1(0);
 END $$;
 
 -- Applies a batch: settlements, then accepts. The arrays s_… are of
@@ -908,6 +1010,8 @@ BEGIN
 			suppressed_by, x_route, x_reason, x_group);
 		v_routes := ARRAY(SELECT n FROM unnest(v_routes) AS n
 			WHERE (n = ANY (x_route)) IS NOT TRUE);
+		v_again := ARRAY(SELECT n FROM unnest(v_again) AS n
+			WHERE (n = ANY (x_route)) IS NOT TRUE);
 	END IF;
 	INSERT INTO @open (seq, fence, node, due_at, since, suspect, handler,
 			failures, starts, crashes, solo)
@@ -936,6 +1040,10 @@ BEGIN
 			p_conflicts_kept) AS m;
 	IF cardinality(opened) > 0 THEN
 		PERFORM @wake_1(p_node);
+	END IF;
+	IF cardinality(suppressed) > 0 OR cardinality(x_route) > 0 THEN
+		PERFORM @end_copies_1(now, known, known_seq, known_same, a_seq, r_seq,
+			r_handler, suppressed, suppressed_by, x_route, x_reason, x_group);
 	END IF;
 	-- A remembered id that existed on the insert may have been removed before
 	-- it was read: then the message is new after all.

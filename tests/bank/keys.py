@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""The bugs of key rules, a part of the bank: see bank.py."""
+
+from catch import Bug, databases, every_store
+
+KEYS = [
+    Bug(
+        "alias-key-ignored",
+        "a handler's key is looked for under the handler's own id only",
+        *every_store("a key under an alias counts for its owner"),
+    ),
+    Bug(
+        "open-key-forgotten",
+        "cleanup removes the id of a message that is still open",
+        *databases("open, parked and poisoned messages are kept"),
+    ),
+    Bug(
+        "suppressed-takes-key",
+        "a message that is suppressed by an alias gets the key of the owner",
+        *every_store("a message that an alias suppresses stays suppressed"),
+    ),
+    Bug(
+        "unparked-without-key",
+        "a parked message is delivered without the key of the handler",
+        ("unit/test_keys",
+         "a parked message gets the key of the handler that wants it later"),
+    ),
+    Bug(
+        "suppressed-copy-without-row",
+        "a suppressed copy of a parked message leaves no delivery",
+        *every_store(
+            "a parked message whose copy is suppressed is not parked any more"
+        ),
+    ),
+]
