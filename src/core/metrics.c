@@ -259,11 +259,9 @@ static void write_oldest(struct page *page,
 			{ "store", figures->store },
 			{ "handler", handler->key },
 		};
-		int64_t age = 0;
-		if (handler->oldest_pending_at_ms > 0) {
-			age = stats->now_ms - handler->oldest_pending_at_ms +
-				  figures->reading_age_ms;
-		}
+		const int64_t *member = member_of(page, handler);
+		int64_t at = *member;
+		int64_t age = at > 0 ? stats->now_ms - at + figures->reading_age_ms : 0;
 		write_seconds(page, labels, 2, age > 0 ? (uint64_t)age : 0);
 	}
 }
@@ -342,8 +340,10 @@ static const struct metric metrics[] = {
 	{ "postern_running", GAUGE, "Runs in progress on this node.", write_running, 0 },
 	{ "postern_handler_held", GAUGE, "1 while the handler starts no runs on this node, for this reason.", write_held, 0 },
 	{ "postern_pending", GAUGE, "Pending deliveries in the store.", write_stored, STORED(pending) },
+	{ "postern_leased", GAUGE, "Leased deliveries in the store: queued on a node, or running.", write_stored, STORED(leased) },
 	{ "postern_poisoned", GAUGE, "Poisoned deliveries in the store.", write_stored, STORED(poisoned) },
-	{ "postern_oldest_pending_age_seconds", GAUGE, "Age of the oldest message with a pending delivery; 0 without one.", write_oldest, 0 },
+	{ "postern_oldest_pending_age_seconds", GAUGE, "Age of the oldest message with a pending delivery; 0 without one.", write_oldest, STORED(oldest_pending_at_ms) },
+	{ "postern_oldest_open_age_seconds", GAUGE, "Age of the oldest message with a pending or leased delivery; 0 without one.", write_oldest, STORED(oldest_open_at_ms) },
 	{ "postern_commit_duration_seconds", HISTOGRAM, "Duration of group commits.", write_commits, 0 },
 	{ "postern_batch_size", HISTOGRAM, "Messages and results in a group commit.", write_batches, 0 },
 	{ "postern_lock_lost_total", COUNTER, "How often this node lost the processing lock.", write_lock_lost, 0 },

@@ -114,6 +114,9 @@ channels:
             found.get("postern_handler_held", handler="gone", reason="broken") == 1,
             found.get("postern_handler_held", handler="off", reason="paused") == 1,
             found.get("postern_pending", store="default", handler="off") == 3,
+            found.get("postern_leased", store="default", handler="slow") >= 1,
+            found.get("postern_oldest_open_age_seconds", store="default",
+                      handler="slow") > 0,
         ]) else None
     found = until(shown)
     equal(found.get("postern_handler_held", handler="slow", reason="paused"), 0)
