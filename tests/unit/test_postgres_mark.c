@@ -362,6 +362,29 @@ static void repeated_name(void) {
 	scene_close(&scene);
 }
 
+/* A wait may be longer than a setting of the server can be. */
+static void longest_wait(void) {
+	static const char *const former[] = { "orders-v1", "orders-v0" };
+	struct scene scene;
+	scene_open(&scene, INT64_C(10) * 365 * 86400 * 1000);
+	const struct postern_guarded guarded = {
+		.size = sizeof guarded,
+		.handler = "orders-v2",
+		.legacy_keys = former,
+		.legacy_key_count = 2,
+		.key = "a",
+		.transactional = true,
+	};
+	exec(scene.link, "BEGIN");
+	CHECK_OK(postern_mark_in(scene.guard, scene.link, &guarded, &scene.error),
+			&scene.error);
+	exec(scene.link, "ROLLBACK");
+	CHECK_OK(postern_guard_run(scene.guard, &guarded, succeed, NULL, NULL,
+					 &scene.error),
+			&scene.error);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "a marker commits with the caller's writes, a second one is a duplicate",
 			committed },
@@ -378,6 +401,8 @@ static const struct tap_case cases[] = {
 	{ "of two calls that wait for a marker that is removed, one begins",
 			removed_while_two_wait },
 	{ "a name of the handler that is given twice counts once", repeated_name },
+	{ "a marker with several names is waited for as long as may be",
+			longest_wait },
 };
 
 TAP_MAIN(cases)

@@ -2194,15 +2194,21 @@ $$;
 
 -- Locks the rows of a marker, which exist then, against other transactions. The
 -- keys are in ascending order, so that two transactions cannot deadlock. Waits
--- at most p_wait ms for each.
+-- at most p_wait ms for all of them together.
 CREATE FUNCTION @mark_lock_1(p_handler bigint[], p_key uuid[], p_wait bigint)
 	RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	v_timeout text := current_setting('lock_timeout');
+	-- As long as the setting can be, 24 days.
+	v_wait integer := least(p_wait, 2147483647);
+	v_end timestamptz := clock_timestamp() + v_wait * interval '1 ms';
 BEGIN
-	-- 0 would be without end.
-	PERFORM set_config('lock_timeout', greatest(p_wait, 1)::text, true);
 	FOR i IN 1 .. cardinality(p_key) LOOP
+		IF i > 1 THEN
+			v_wait := extract(epoch FROM v_end - clock_timestamp()) * 1000;
+		END IF;
+		-- 0 would be without end.
+		PERFORM set_config('lock_timeout', greatest(v_wait, 1)::text, true);
 		-- Again if it was removed while this waited for it: of all that waited,
 		-- one inserts it.
 		LOOP
