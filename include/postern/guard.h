@@ -76,7 +76,8 @@ struct postern_guard_options {
 /*
  * Open a guard on a store: "memory:", "sqlite:FILE", "postgres://…", as for
  * postern_box_open(), whose errors it has; or on a store that keeps markers
- * only and is registered, as "redis://…" by postern/redis.h.
+ * only and is registered, as "redis://…" by postern/redis.h. Of a file with
+ * ?shared=yes it uses the markers without owning it, beside a box or a server.
  *
  * options  may be NULL.
  * out      yours; end it with postern_guard_destroy().
@@ -150,7 +151,9 @@ typedef void postern_guard_function(void *context,
  *   POSTERN_E_DUPLICATE    done before: acknowledge
  *   POSTERN_E_FAILED       the function did not succeed, the text has its
  *                          reason; a later delivery runs it again
- *   POSTERN_E_BUSY         a copy is still running after wait_ms: requeue
+ *   POSTERN_E_BUSY         a copy is still running after wait_ms, or on SQLite
+ *                          the only writer is busy: requeue. Also, at once, if
+ *                          the function is inside one on the same SQLite store
  *   POSTERN_E_STALE        the function took so long, or this process was
  *                          suspended so long, that the lease ended and another
  *                          one may have run it too
@@ -199,7 +202,9 @@ POSTERN_EXPORT int postern_mark_expire(struct postern_guard *guard,
  * transaction  PostgreSQL: a PGconn * to the database of the guard, any
  *              connection, with an open transaction. SQLite: the sqlite3 * that
  *              a transactional function was called with, as long as it runs, to
- *              mark further keys; a connection of your own to the same file is
+ *              mark further keys; and if the guard was opened with
+ *              ?shared=yes, any connection to the file with an open
+ *              transaction, best begun with BEGIN IMMEDIATE. Otherwise it is
  *              refused, because the file belongs to the store.
  * guarded      handler, key and legacy keys; `transactional` is ignored.
  *
@@ -208,7 +213,8 @@ POSTERN_EXPORT int postern_mark_expire(struct postern_guard *guard,
  *   POSTERN_E_DUPLICATE    done before: skip the work
  *   POSTERN_E_BUSY         somebody does it now, also after wait_ms, or did it
  *                          after a transaction with a stronger isolation than
- *                          READ COMMITTED had begun: roll back and requeue
+ *                          READ COMMITTED had begun; SQLite: another connection
+ *                          writes: roll back and requeue
  *   POSTERN_E_INVALID      no transaction is open, or it has failed, or the
  *                          connection is not to the guard's store
  *   POSTERN_E_UNSUPPORTED  the store has no transactions, or not this one

@@ -100,7 +100,11 @@ static void check_kind(struct check *check,
 		const struct postern__config_handler *handler) {
 	struct postern_handler_setup setup;
 	struct postern_error error;
+	char file[POSTERN__STORE_FILE_MAX];
 	postern__config_handler_setup(handler, &setup);
+	if (postern__store_file(handler->values.store, file)) {
+		setup.store_file = file;
+	}
 	int r = postern__kind_check(&setup, &error);
 	if (r != POSTERN_OK) {
 		report(check,
@@ -377,14 +381,9 @@ static void check_box(struct check *check,
 
 /* Whether the directory of a missing store exists. */
 static bool has_directory(const struct postern__config_store *store) {
-	const char *file = postern__store_file(store->values.store);
-	if (!file) {
-		return true; /* the store needs none */
-	}
-	char *path = strdup(file);
-	bool there = path && access(dirname(path), F_OK) == 0;
-	free(path);
-	return there;
+	char path[POSTERN__STORE_FILE_MAX];
+	return !postern__store_file(store->values.store, path) || /* needs none */
+		   access(dirname(path), F_OK) == 0;
 }
 
 /* Report that a store does not exist, and how to create it unless a finding
@@ -400,10 +399,24 @@ static void report_missing_store(struct check *check,
 	bool limited = check->limits.has_poisoned || check->limits.has_age;
 	int status = limited ? POSTERN__EXIT_UNREACHABLE : POSTERN__EXIT_OK;
 	postern__own_store_label(store, label);
-	if (!postern__store_file(store->values.store)) {
+	if (!postern__store_file_at(store->values.store)) {
 		report(check, status, "%s%s", error->text, hint);
 	} else {
 		report(check, status, "store %s does not exist%s", label, hint);
+	}
+}
+
+/* Report what is to be known about the URL of a store. */
+static void report_note(struct check *check,
+		const struct postern__config_store *store) {
+	const char *rest;
+	const struct postern_store_kind *kind =
+			postern__store_kind_of(store->values.store, &rest);
+	const char *note = kind && kind->note ? kind->note(rest) : NULL;
+	char label[POSTERN__OWN_LABEL_MAX];
+	if (note) {
+		postern__own_store_label(store, label);
+		report(check, POSTERN__EXIT_OK, "store %s %s", label, note);
 	}
 }
 
@@ -415,6 +428,7 @@ static void check_store(struct check *check,
 	struct postern_error error;
 	char label[POSTERN__OWN_LABEL_MAX];
 	postern__own_store_label(store, label);
+	report_note(check, store);
 	postern__own_store_options(store, &options);
 	options.read_only = true;
 	options.must_exist = true;
@@ -560,9 +574,10 @@ static bool check_server(struct check *check,
 /* The socket beside a store, then the one of `listen`. */
 static bool check_socket_beside(struct check *check,
 		const struct postern__config_store *store) {
-	const char *file = postern__store_file(store->values.store);
+	char file[POSTERN__STORE_FILE_MAX];
 	struct postern__socket socket;
-	if (!file || postern__socket_init(&socket, file, NULL)) {
+	if (!postern__store_file(store->values.store, file) ||
+			postern__socket_init(&socket, file, NULL)) {
 		return false;
 	}
 	bool served = check_server(check, &socket);

@@ -25,6 +25,7 @@
 #include "server/socket.h"
 #include "server/store_open.h"
 #include "server/stores.h"
+#include "store/store.h"
 
 struct postern__client {
 	struct postern__cli *cli;
@@ -222,8 +223,8 @@ static int request_beside(const struct postern__config_store *store,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
 	struct postern__socket socket;
-	const char *file = postern__store_file(store->values.store);
-	if (!file) {
+	char file[POSTERN__STORE_FILE_MAX];
+	if (!postern__store_file(store->values.store, file)) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE, "no store file");
 	}
 	int r = postern__socket_init(&socket, file, error);

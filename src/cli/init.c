@@ -75,7 +75,7 @@ static int resolve_paths(const char *path, struct postern__arena *arena,
 	const char *base;
 	int r = postern__config_path_base(path, arena, &base, error);
 	const char *file =
-			wishes->store ? postern__store_file(wishes->store) : NULL;
+			wishes->store ? postern__store_file_at(wishes->store) : NULL;
 	if (r == POSTERN_OK && file) {
 		r = postern__config_path_resolve(base, POSTERN__CONFIG_FLAG,
 				(size_t)(file - wishes->store), arena, &wishes->store, error);

@@ -36,6 +36,7 @@
 struct entry {
 	struct postern__list link; /* in its bucket, until it has ended */
 	const struct postern_mark *mark;
+	pthread_t thread;
 	size_t refs;
 	bool ended;
 	bool done;
@@ -49,6 +50,7 @@ struct call {
 	const struct postern_mark *mark;
 	const char *handler; /* its name in errors */
 	uint64_t fence;
+	bool leased; /* another process has the marker */
 	struct postern__guard_watched watched;
 	int64_t until_ms; /* monotonic: the end of waiting for a copy */
 };
@@ -92,7 +94,9 @@ static int wait_for_copy(struct call *call, struct entry *entry,
 		struct postern_error *error) {
 	struct postern_guard *guard = call->guard;
 	entry->refs++;
-	int64_t left = call->until_ms - postern__guard_now_ms(guard);
+	/* A call inside its own function would wait for itself. */
+	bool own = pthread_equal(entry->thread, pthread_self());
+	int64_t left = own ? 0 : call->until_ms - postern__guard_now_ms(guard);
 	while (!entry->ended && left > 0) {
 		postern__wait(&entry->wake, &guard->mutex, left);
 		left = call->until_ms - postern__guard_now_ms(guard);
@@ -116,6 +120,7 @@ static int enter(struct call *call, struct entry **out,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	entry->mark = call->mark;
+	entry->thread = pthread_self();
 	entry->refs = 1;
 	int r = POSTERN_OK;
 	struct entry *other;
@@ -199,6 +204,7 @@ static int judge_unit(struct call *call, const struct postern_unit *unit,
 		return postern__guard_fail_done(call->handler, error);
 	}
 	if (unit->code == POSTERN_E_BUSY) {
+		call->leased = true;
 		return postern__guard_fail_running(call->handler, error);
 	}
 	if (unit->code) {
@@ -261,13 +267,16 @@ static int run_transactional(struct call *call, struct postern_error *error) {
 	int64_t pause_ms = LOOK_MS_MIN;
 	int r;
 	do {
+		call->leased = false;
 		r = look(call, &request, error);
 		if (!r && request.before == POSTERN_MARK_UNKNOWN) {
 			r = transact_once(call, error);
 		} else if (!r) {
+			call->leased = true;
 			r = postern__guard_fail_running(call->handler, error);
 		}
-	} while (r == POSTERN_E_BUSY && !call->run->called &&
+		/* If the writer was busy, the call has waited already. */
+	} while (call->leased && !call->run->called &&
 			 wait_for_lease(call, request.left_ms, &pause_ms));
 	return r;
 }
@@ -555,6 +564,7 @@ int postern_guard_open(const char *url,
 		.connections = options.connections,
 		.clock = options.clock,
 		.random = options.random,
+		.markers_only = true,
 	};
 	struct base base = { .owned = true, .kind = postern__marker_kind_of(url) };
 	if (base.kind) {

@@ -261,7 +261,8 @@ postern__config_channel_named(const struct postern__config *config,
 const struct postern__config_handler *
 postern__config_handler_named(const struct postern__config *config,
 		const char *key);
-/* A handler, for the functions of its kind. */
+/* A handler, for the functions of its kind. A caller of check() adds the file
+   or the connection of the store. */
 void postern__config_handler_setup(const struct postern__config_handler
 										   *handler,
 		struct postern_handler_setup *out);

@@ -149,7 +149,6 @@ void postern__config_handler_setup(const struct postern__config_handler
 		.key = handler->key,
 		.settings = handler->settings,
 		.dialect = store ? store->ops->dialect : POSTERN_SQL_NONE,
-		.store_file = postern__store_file(handler->values.store),
 	};
 }
 

@@ -179,12 +179,13 @@ static void check_places(struct postern__config *config, size_t index) {
 						? postern__store_same_place(store->values.store,
 								  &options, other->values.store, &others)
 						: NULL;
-		const char *file = postern__store_file(store->values.store);
+		char file[POSTERN__STORE_FILE_MAX];
+		bool is_file = postern__store_file(store->values.store, file);
 		if (place) {
 			postern__config_mistake(config, &store->values, "store",
 					"the stores '%s' and '%s' are in the same %s, '%.80s'",
 					other->name, store->name, place,
-					file ? file : store->values.schema);
+					is_file ? file : store->values.schema);
 		}
 	}
 }

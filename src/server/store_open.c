@@ -21,12 +21,6 @@
 #include "store/marker_kind.h"
 #include "store/store.h"
 
-const char *postern__store_file(const char *url) {
-	const char *rest;
-	const struct postern_store_kind *kind = postern__store_kind_of(url, &rest);
-	return kind && kind->is_file ? rest : NULL;
-}
-
 bool postern__store_keeps_messages(const char *url) {
 	return !postern__marker_kind_of(url);
 }
@@ -66,9 +60,9 @@ const char *postern__store_kind_name(const char *url) {
 
 bool postern__store_id(const char *url, const char *name,
 		char out[POSTERN__STORE_ID_MAX]) {
-	const char *file = postern__store_file(url);
+	char file[POSTERN__STORE_FILE_MAX];
 	struct stat status;
-	if (!file) {
+	if (!postern__store_file(url, file)) {
 		(void)snprintf(out, POSTERN__STORE_ID_MAX, ":%s", name);
 		return true;
 	}
@@ -115,8 +109,8 @@ static bool has_exited(long pid) {
    lock file open in the child until exec: nothing will respond. */
 bool postern__store_has_server(const char *url) {
 	struct postern__socket socket;
-	const char *file = postern__store_file(url);
-	if (!file) {
+	char file[POSTERN__STORE_FILE_MAX];
+	if (!postern__store_file(url, file)) {
 		return false;
 	}
 	long pid = owner_of(file);
@@ -130,13 +124,14 @@ bool postern__store_has_server(const char *url) {
 }
 
 bool postern__store_owner_is_command(const char *url) {
-	const char *file = postern__store_file(url);
-	long pid = file ? owner_of(file) : 0;
+	char file[POSTERN__STORE_FILE_MAX];
+	bool is_file = postern__store_file(url, file);
+	long pid = is_file ? owner_of(file) : 0;
 	char path[64];
 	struct stat theirs;
 	struct stat ours;
 	if (pid <= 0) {
-		return file != NULL;
+		return is_file;
 	}
 	(void)snprintf(path, sizeof path, "/proc/%ld/exe", pid);
 	if (stat(path, &theirs) < 0) {

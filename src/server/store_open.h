@@ -10,9 +10,6 @@
 #include <postern/box.h>
 #include <stdbool.h>
 
-/* The file of a store that is a file, in the url; NULL for any other. */
-const char *postern__store_file(const char *url);
-
 /* Whether the store keeps messages; if not, it keeps markers only. */
 bool postern__store_keeps_messages(const char *url);
 

@@ -12,17 +12,19 @@
 
 #include "base/fail.h"
 #include "server/marker_watch.h"
+#include "store/store.h"
 
 int postern__stores_take(struct postern__stores *stores, const char *name,
 		const char *url, struct postern_box *box, struct postern_error *error) {
 	assert(stores->count < POSTERN__STORE_COUNT_MAX);
 	struct postern__open_store store = { .name = name, .box = box };
-	const char *file = postern__store_file(url);
+	char file[POSTERN__STORE_FILE_MAX] = "";
+	bool is_file = postern__store_file(url, file);
 	store.scheme = postern__store_scheme(url);
-	if (file) {
+	if (is_file) {
 		store.file = realpath(file, NULL);
 	}
-	if (!postern__store_id(url, name, store.id) || (file && !store.file)) {
+	if (!postern__store_id(url, name, store.id) || (is_file && !store.file)) {
 		free(store.file);
 		postern_box_destroy(box);
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,

@@ -67,6 +67,15 @@ int postern__store_schema_name(const char *url,
 		const struct postern_store_options *options,
 		char out[POSTERN_SCHEMA_NAME_MAX], struct postern_error *error);
 
+/* Longest path in a URL of a store, its zero byte included. */
+#define POSTERN__STORE_FILE_MAX 4097
+
+/* Copies the file of a store that is a file out of its URL; false for any
+   other. */
+bool postern__store_file(const char *url, char out[POSTERN__STORE_FILE_MAX]);
+/* Where it is in the URL, up to '?'; NULL for any other. */
+const char *postern__store_file_at(const char *url);
+
 /*
  * Whether two stores, whose URLs are valid, are the same: NULL if not, else
  * "file" or "schema". Files are compared with all links resolved, whether they

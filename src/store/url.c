@@ -22,6 +22,7 @@
 
 /* Longer than any path of the system. */
 #define URL_LEN_MAX 4096
+_Static_assert(POSTERN__STORE_FILE_MAX > URL_LEN_MAX, "every valid URL fits");
 /* More than there are kinds. */
 #define SCHEME_COUNT_MAX 32
 /* As many symbolic links as the kernel follows. */
@@ -127,6 +128,22 @@ int postern__store_url_check(const char *url, struct postern_error *error) {
 	return r == POSTERN_E_INVALID && !kind ? fail_unknown(url, error) : r;
 }
 
+const char *postern__store_file_at(const char *url) {
+	const char *rest;
+	const struct postern_store_kind *kind = postern__store_kind_of(url, &rest);
+	return kind && kind->is_file ? rest : NULL;
+}
+
+bool postern__store_file(const char *url, char out[POSTERN__STORE_FILE_MAX]) {
+	const char *rest = postern__store_file_at(url);
+	if (!rest) {
+		return false;
+	}
+	(void)snprintf(out, POSTERN__STORE_FILE_MAX, "%.*s",
+			(int)strcspn(rest, "?"), rest);
+	return true;
+}
+
 /* The directory of a file that need not exist; yours to free. */
 static char *directory_of(const char *file) {
 	char *copy = strdup(file);
@@ -192,6 +209,8 @@ static bool is_same_file(const char *a, const char *b) {
 const char *postern__store_same_place(const char *url,
 		const struct postern_store_options *options, const char *other_url,
 		const struct postern_store_options *other_options) {
+	char file[POSTERN__STORE_FILE_MAX];
+	char other_file[POSTERN__STORE_FILE_MAX];
 	const char *rest;
 	const char *other_rest;
 	char schema[POSTERN_SCHEMA_NAME_MAX];
@@ -203,7 +222,11 @@ const char *postern__store_same_place(const char *url,
 		return NULL;
 	}
 	if (kind->is_file) {
-		return is_same_file(rest, other_rest) ? "file" : NULL;
+		return postern__store_file(url, file) &&
+							   postern__store_file(other_url, other_file) &&
+							   is_same_file(file, other_file)
+					   ? "file"
+					   : NULL;
 	}
 	return kind->has_schema && strcmp(rest, other_rest) == 0 &&
 						   postern__store_schema_name(url, options, schema,

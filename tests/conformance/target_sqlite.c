@@ -2,7 +2,8 @@
 
 /*
  * The SQLite store as a target of the suite: a file in a directory of its own,
- * one at a time.
+ * one at a time. As the target sqlite_shared, it is shared with other
+ * processes.
  */
 
 #include <sqlite3.h>
@@ -12,6 +13,12 @@
 #include "support/temp_dir.h"
 #include "tap.h"
 
+#ifdef TARGET_SHARED
+#define FILE_NAME "store.db?shared=yes"
+#else
+#define FILE_NAME "store.db"
+#endif
+
 static struct temp_dir dir;
 
 static struct postern_store *open_file(
@@ -20,7 +27,7 @@ static struct postern_store *open_file(
 	struct postern_store *store = NULL;
 	struct postern_error error;
 
-	temp_dir_name(&dir, "sqlite:", "store.db", url, sizeof url);
+	temp_dir_name(&dir, "sqlite:", FILE_NAME, url, sizeof url);
 	if (postern_store_open(url, options, &store, &error) != POSTERN_OK) {
 		(void)fprintf(stderr, "%s\n", error.text);
 		return NULL;

@@ -9,6 +9,8 @@
 
 #include "support/effects.h"
 
+#define PATH_LEN_MAX 4096
+
 static void init(struct effects *effects) {
 	(void)snprintf(effects->table, sizeof effects->table, "effect");
 	(void)snprintf(effects->sums, sizeof effects->sums,
@@ -37,7 +39,9 @@ static bool read_rows(const struct effects *effects, effects_reader *reader,
 		void *context) {
 	sqlite3 *db = NULL;
 	sqlite3_stmt *statement = NULL;
-	const char *path = effects->url + strlen(effects_sqlite.scheme);
+	char path[PATH_LEN_MAX];
+	const char *file = effects->url + strlen(effects_sqlite.scheme);
+	(void)snprintf(path, sizeof path, "%.*s", (int)strcspn(file, "?"), file);
 	int r = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
 	/* A missing table means no effects. */
 	if (r == SQLITE_OK &&

@@ -294,8 +294,6 @@ static void not_in_this_version(void) {
 		{ "store: redis://u:secret@h", "f:1:8: store: the store 'redis:' needs "
 									   "libpostern-redis, which is not "
 									   "registered; write " STORE_URLS },
-		{ "store: sqlite:a.db?shared=yes",
-				"f:1:8: store: '?shared=yes' is not in this version" },
 		{ "channels: {c: {mode: guard}}",
 				"f:1:22: mode: 'guard' is not in this version" },
 		{ "channels: {c: {mode: direct}}",

@@ -117,7 +117,8 @@ static void bad_stores(void) {
 		{ "store: sqlite:?x=y",
 				"f:1:8: store: the file is missing; write sqlite:FILE" },
 		{ "store: sqlite:a.db?mode=ro",
-				"f:1:8: store: unknown parameter 'mode=ro' of sqlite:" },
+				"f:1:8: store: unknown parameter 'mode=ro' of sqlite:; it "
+				"has ?shared=yes only" },
 		{ "store: sqlit:a.db",
 				"f:1:8: store: 'sqlit:a.db' is not a store; did you "
 				"mean 'sqlite:'?" },

@@ -440,7 +440,7 @@ static void parameters(void) {
 	} rows[] = {
 		{ "sqlite:", "names no file" },
 		{ "sqlite:?shared=yes", "names no file" },
-		{ "sqlite:x.db?shared=yes", "not in this version" },
+		{ "sqlite:x.db?shared=no", "unknown parameter 'shared=no'" },
 		{ "sqlite:x.db?mode=ro", "unknown parameter 'mode=ro'" },
 		{ "sqlite::memory:", "memory:" },
 	};

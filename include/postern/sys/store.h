@@ -76,6 +76,9 @@ struct postern_store_options {
 	uint32_t connections;   /* the most open at the same time; 0: 8 */
 	const char *listen_url; /* where to wait for notifications; NULL: the URL
 							   of the store */
+	/* Only its markers are used, and transact() with a mark: a file that is
+	   shared is then not owned, and another process may own it. */
+	bool markers_only;
 };
 
 #define POSTERN_LOCK_NAME_LEN_MAX 200

@@ -71,6 +71,10 @@ struct postern_store_kind {
 	int (*check)(const char *rest, const struct postern_store_options *options,
 			struct postern_error *error);
 
+	/* What a person should know about a valid URL, a static text; NULL:
+	   nothing. The slot may be NULL. */
+	const char *(*note)(const char *rest);
+
 	/* With has_schema: the SQL that creates the schema under its configured
 	   name, yours to free(); and that name. */
 	int (*schema_sql)(const char *rest,

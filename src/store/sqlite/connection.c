@@ -3,9 +3,10 @@
 /*
  * Connections to the file, their settings, and the translation of their errors.
  *
- * This store promises that acknowledged data is on the disk. That requires WAL
- * with synchronous=FULL, so both are set and read back: SQLite returns the mode
- * that is in effect, which may differ.
+ * This store promises that acknowledged data is on the disk. That requires WAL,
+ * or in a shared file a journal that is truncated, with synchronous=FULL, so
+ * both are set and read back: SQLite returns the mode that is in effect, which
+ * may differ.
  *
  * One connection writes, and it also does the checkpoints, after a commit that
  * leaves a long log, see watch.c. SQLite before 3.51.3 may corrupt a file when
@@ -55,7 +56,12 @@ int postern__sqlite_fail(struct sqlite_connection *connection, int code,
 	case SQLITE_NOMEM: return postern__sqlite_no_memory(error);
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
-		return postern__fail(error, POSTERN_E_TIMEOUT,
+		return postern__fail(error,
+				self->shared && connection->db &&
+								postern__sqlite_patience(connection) <
+										self->command_timeout_ms
+						? POSTERN_E_BUSY
+						: POSTERN_E_TIMEOUT,
 				"'%s' is locked by another process: %s", path, text);
 	case SQLITE_INTERRUPT:
 		return postern__fail(error, POSTERN_E_TIMEOUT, "interrupted");
@@ -133,8 +139,12 @@ static int set_up_writer(struct sqlite_connection *connection,
 				"this SQLite was built without fsync and cannot store data "
 				"durably; use another build");
 	}
-	int r = pragma_expect(connection, "PRAGMA journal_mode = WAL", "wal",
-			error);
+	int r = connection->store->shared
+					? pragma_expect(connection,
+							  "PRAGMA journal_mode = TRUNCATE", "truncate",
+							  error)
+					: pragma_expect(connection, "PRAGMA journal_mode = WAL",
+							  "wal", error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -147,6 +157,10 @@ static int set_up_writer(struct sqlite_connection *connection,
 			"PRAGMA cache_size = -" WRITER_CACHE_KIB ";"
 			"PRAGMA journal_size_limit = " WAL_BYTES_KEPT,
 			error);
+	if (r == POSTERN_OK && connection->store->shared) {
+		/* The reader of this process must be able to read until the commit. */
+		r = postern__sqlite_exec(connection, "PRAGMA cache_spill = OFF", error);
+	}
 	if (r == POSTERN_OK) {
 		r = pragma_expect(connection, "PRAGMA synchronous", "2", error);
 	}
@@ -209,14 +223,19 @@ int postern__sqlite_connection_open(struct sqlite_connection *connection,
 		.store = store,
 		.generation = postern__sqlite_watch_generation(store),
 	};
+	/* A reader of a shared file rolls back what another process left. */
 	int r = open_db(connection,
-			read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE,
+			read_only && !store->shared ? SQLITE_OPEN_READONLY
+										: SQLITE_OPEN_READWRITE,
 			parameters, error);
 	if (r == POSTERN_OK) {
 		int timeout = store->command_timeout_ms > INT32_MAX
 							  ? INT32_MAX
 							  : (int)store->command_timeout_ms;
 		(void)sqlite3_busy_timeout(connection->db, timeout);
+		if (store->shared) {
+			postern__sqlite_shared_wait(connection);
+		}
 		(void)sqlite3_db_config(connection->db, SQLITE_DBCONFIG_DEFENSIVE, 1,
 				NULL);
 		r = postern__sqlite_listing_set_up(connection, error);
@@ -229,6 +248,13 @@ int postern__sqlite_connection_open(struct sqlite_connection *connection,
 		postern__sqlite_connection_close(connection);
 	}
 	return r;
+}
+
+void postern__sqlite_statements_finalize(struct sqlite_connection *connection) {
+	for (size_t i = 0; i < SQLITE_STATEMENT_COUNT; i++) {
+		(void)sqlite3_finalize(connection->cache[i].handle);
+		connection->cache[i] = (struct sqlite_statement){ 0 };
+	}
 }
 
 void postern__sqlite_connection_close(struct sqlite_connection *connection) {

@@ -115,19 +115,25 @@ static int database_create(const char *path, struct postern_error *error) {
 
 /* Fails if files of a missing or empty database are left: SQLite would drop the
    log, and with it messages. The index contains no messages, but shows that
-   there was a database. */
+   there was a database. A journal would be rolled back into a copy that is
+   restored. */
 static int leftovers_check(const char *path, bool missing,
 		struct postern_error *error) {
-	static const char *const suffixes[] = { "-wal", "-shm" };
+	static const char *const suffixes[] = { "-wal", "-shm", "-journal" };
 	int r = POSTERN_OK;
-	for (size_t i = 0; r == POSTERN_OK && i < 2; i++) {
-		struct stat status;
+	for (size_t i = 0; r == POSTERN_OK && i < 3; i++) {
+		struct stat status = { 0 };
 		char *rest = NULL;
 		if (asprintf(&rest, "%s%s", path, suffixes[i]) < 0) {
 			return postern__sqlite_no_memory(error);
 		}
-		if (lstat(rest, &status) == 0 &&
-				(missing || (i == 0 && status.st_size > 0))) {
+		bool found = lstat(rest, &status) == 0;
+		/* A shared file always has a journal, which is empty after a
+		   commit. */
+		bool harmless = i == 0   ? !missing && status.st_size == 0
+						: i == 1 ? !missing
+								 : !missing || status.st_size == 0;
+		if (found && !harmless) {
 			r = postern__fail(error, POSTERN_E_CORRUPT,
 					"'%s' exists but the database is %s: restore it; before "
 					"you restore a copy or start an empty store, remove '%s'",
@@ -338,6 +344,23 @@ static int lock_file_acquire(struct sqlite_file *file, bool missing,
 			"cannot lock '%s': somebody keeps removing it", file->lock_path);
 }
 
+/* Closes a descriptor of the database, whose lock this process does not need
+   any more. */
+static void database_close(const struct sqlite_file *file, int fd) {
+	struct flock range = {
+		.l_type = F_UNLCK,
+		.l_whence = SEEK_SET,
+		.l_start = LOCK_BYTE,
+		.l_len = 1,
+	};
+	if (file->shared) {
+		(void)fcntl(fd, F_OFD_SETLK, &range); /* cannot fail */
+		postern__sqlite_park_put(fd);
+	} else {
+		(void)close(fd); /* nothing was written */
+	}
+}
+
 /* Acquires the second lock, on the database. */
 static int lock_database(struct sqlite_file *file,
 		struct postern_error *error) {
@@ -347,7 +370,11 @@ static int lock_database(struct sqlite_file *file,
 		.l_start = LOCK_BYTE,
 		.l_len = 1,
 	};
-	int fd = open(file->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	int fd = file->shared ? postern__sqlite_park_take(file->device, file->inode)
+						  : -1;
+	if (fd < 0) {
+		fd = open(file->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	}
 	if (fd < 0) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"'%s' cannot be written: %s", file->path, strerror(errno));
@@ -362,7 +389,7 @@ static int lock_database(struct sqlite_file *file,
 							  "was removed",
 							  file->path, file->lock_path)
 					: access_fail("lock", file->path, error);
-	(void)close(fd); /* nothing was written */
+	database_close(file, fd);
 	return r;
 }
 
@@ -478,13 +505,17 @@ bool postern__sqlite_file_owned(const struct sqlite_file *file) {
 bool postern__sqlite_file_immutable(const struct sqlite_file *file) {
 	struct statvfs system;
 	struct stat status;
-	char *log = NULL;
-	if (statvfs(file->path, &system) < 0 || !(system.f_flag & ST_RDONLY) ||
-			asprintf(&log, "%s-wal", file->path) < 0) {
-		return false;
+	static const char *const suffixes[] = { "-wal", "-journal" };
+	bool has_log =
+			statvfs(file->path, &system) < 0 || !(system.f_flag & ST_RDONLY);
+	for (size_t i = 0; !has_log && i < 2; i++) {
+		char *log = NULL;
+		if (asprintf(&log, "%s%s", file->path, suffixes[i]) < 0) {
+			return false;
+		}
+		has_log = stat(log, &status) == 0 && status.st_size > 0;
+		free(log);
 	}
-	bool has_log = stat(log, &status) == 0 && status.st_size > 0;
-	free(log);
 	return !has_log;
 }
 
@@ -500,7 +531,7 @@ void postern__sqlite_file_close(struct sqlite_file *file) {
 		file->lock_fd = -1;
 	}
 	if (file->fd >= 0) {
-		(void)close(file->fd); /* nothing was written */
+		database_close(file, file->fd);
 		file->fd = -1;
 	}
 	free(file->lock_path);

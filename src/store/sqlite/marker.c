@@ -281,19 +281,51 @@ static int take_inside(struct sqlite_store *self,
 	return r;
 }
 
+struct foreign_mark {
+	struct postern__mark_keys keys;
+	uint64_t fence;
+	enum postern_mark_state before;
+};
+
+static int take_foreign(struct sqlite_connection *connection, void *context,
+		struct postern_error *error) {
+	struct foreign_mark *foreign = context;
+	const struct postern__mark_access access =
+			access_by(connection, postern__sqlite_now_read(connection->store));
+	return postern__mark_take(&access, &foreign->keys, foreign->fence,
+			&foreign->before, error);
+}
+
+/* On a connection of the caller. */
+static int take_outside(struct sqlite_store *self, void *transaction,
+		const struct postern_mark *mark, uint64_t fence, int64_t wait_ms,
+		enum postern_mark_state *before_out, struct postern_error *error) {
+	struct foreign_mark foreign = { .fence = fence };
+	postern__mark_keys_init(&foreign.keys, self->hash_key, mark);
+	int r = postern__sqlite_foreign_take(self, transaction, wait_ms,
+			take_foreign, &foreign, error);
+	if (r == POSTERN_OK) {
+		*before_out = foreign.before;
+	}
+	return r;
+}
+
 static int sqlite_mark_take(struct postern_markers *markers, void *transaction,
 		const struct postern_mark *mark, uint64_t fence, int64_t wait_ms,
 		enum postern_mark_state *before_out, struct postern_error *error) {
 	struct sqlite_store *self = from_markers(markers);
-	(void)wait_ms; /* there is no other transaction */
 	(void)pthread_mutex_lock(&self->unit.mutex);
-	bool inside = self->unit.running && transaction == self->writer.db;
+	bool own = transaction == self->writer.db;
+	bool inside = self->unit.running && own;
 	(void)pthread_mutex_unlock(&self->unit.mutex);
+	if (!own) {
+		return take_outside(self, transaction, mark, fence, wait_ms, before_out,
+				error);
+	}
 	if (!inside) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"the file belongs to this store: mark in the transaction that "
-				"a transactional function was called with, not in one of "
-				"another connection");
+				"the connection belongs to this store, and its function has "
+				"returned");
 	}
 	if (sqlite3_get_autocommit(self->writer.db)) {
 		return postern__fail(error, POSTERN_E_INVALID,

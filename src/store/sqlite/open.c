@@ -48,6 +48,26 @@ int postern__sqlite_reader_open(struct sqlite_store *self,
 	return r;
 }
 
+/* Opens a shared file that another process may own. */
+static int open_guest(struct sqlite_store *self, const char *path,
+		const struct postern_store_options *options,
+		struct postern_error *error) {
+	struct postern_store_options reading = *options;
+	reading.read_only = true; /* it is not locked */
+	int r = postern__sqlite_file_open(&self->file, path, &reading, error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_writer_open(self, error);
+	}
+	postern__point("sqlite-guest.writer");
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_reader_open(self, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_load_key(&self->reader, error);
+	}
+	return r;
+}
+
 static int open_files(struct sqlite_store *self, const char *path,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
@@ -124,16 +144,8 @@ static void sqlite_destroy(struct postern_store *store) {
 	free(self);
 }
 
-static int sqlite_open(const char *rest,
-		const struct postern_store_options *options, struct postern_store **out,
-		struct postern_error *error) {
-	char *path = strdup(rest); /* sqlite_check() has refused anything else */
-	struct sqlite_store *self = calloc(1, sizeof *self);
-	if (!self || !path) {
-		free(path);
-		free(self);
-		return postern__sqlite_no_memory(error);
-	}
+static void store_init(struct sqlite_store *self,
+		const struct postern_store_options *options) {
 	self->base.ops = &sqlite_ops;
 	postern__sqlite_markers_init(self);
 	self->base.listener = options->listener;
@@ -155,8 +167,34 @@ static int sqlite_open(const char *rest,
 	(void)pthread_mutex_init(&self->gate.mutex, NULL);
 	(void)postern__wait_init(&self->gate.opened);
 	(void)pthread_mutex_init(&self->unit.mutex, NULL);
+}
 
-	int r = open_files(self, path, options, error);
+/* sqlite_check() has refused any other parameter. */
+static bool is_shared(const char *rest) {
+	return rest[strcspn(rest, "?")] != '\0';
+}
+
+static int store_open(const char *rest,
+		const struct postern_store_options *options, bool guest,
+		struct postern_store **out, struct postern_error *error) {
+	char *path = strndup(rest, strcspn(rest, "?"));
+	struct sqlite_store *self = calloc(1, sizeof *self);
+	if (!self || !path) {
+		free(path);
+		free(self);
+		return postern__sqlite_no_memory(error);
+	}
+	store_init(self, options);
+	self->shared = is_shared(rest);
+	self->file.shared = self->shared;
+	int r = POSTERN_OK;
+	if (guest) {
+		r = postern__sqlite_guest_prepare(rest, path, options, error);
+	}
+	if (r == POSTERN_OK) {
+		r = guest ? open_guest(self, path, options, error)
+				  : open_files(self, path, options, error);
+	}
 	free(path);
 	if (r != POSTERN_OK) {
 		sqlite_destroy(&self->base);
@@ -165,6 +203,20 @@ static int sqlite_open(const char *rest,
 	report_created(self);
 	*out = &self->base;
 	return POSTERN_OK;
+}
+
+int postern__sqlite_open_owned(const char *rest,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	return store_open(rest, options, false, out, error);
+}
+
+static int sqlite_open(const char *rest,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	bool guest =
+			is_shared(rest) && options->markers_only && !options->read_only;
+	return store_open(rest, options, guest, out, error);
 }
 
 void postern__sqlite_own_process(void) {
@@ -208,7 +260,7 @@ static const struct postern_store_ops sqlite_ops = {
 	.destroy = sqlite_destroy,
 };
 
-/* No parameter is in this version, so a '?' is not a part of the path. */
+/* A '?' is not a part of the path. */
 static int sqlite_check(const char *rest,
 		const struct postern_store_options *options,
 		struct postern_error *error) {
@@ -225,13 +277,20 @@ static int sqlite_check(const char *rest,
 				"memory:",
 				rest);
 	}
-	if (strcmp(query, "?shared=yes") == 0) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"'?shared=yes' is not in this version");
-	}
-	return query[0] ? postern__fail(error, POSTERN_E_INVALID,
-							  "unknown parameter '%.60s' of sqlite:", query + 1)
-					: POSTERN_OK;
+	return query[0] && strcmp(query, "?shared=yes") != 0
+				   ? postern__fail(error, POSTERN_E_INVALID,
+							 "unknown parameter '%.60s' of sqlite:; it has "
+							 "?shared=yes only",
+							 query + 1)
+				   : POSTERN_OK;
+}
+
+static const char *sqlite_note(const char *rest) {
+	return is_shared(rest)
+				   ? "is shared with other processes, so it has a rollback "
+					 "journal and is several times slower than without "
+					 "?shared=yes"
+				   : NULL;
 }
 
 const struct postern_store_kind postern__sqlite_kind = {
@@ -246,4 +305,5 @@ const struct postern_store_kind postern__sqlite_kind = {
 	.open = sqlite_open,
 	.schema = sqlite_schema,
 	.check = sqlite_check,
+	.note = sqlite_note,
 };

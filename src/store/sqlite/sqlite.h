@@ -14,8 +14,9 @@
  *
  * The caller inside the gate owns the writer, the directory of channels and
  * handlers with their counts, and the next seq. They are cached in memory
- * because no other process writes to the file; they change when a transaction
- * has committed, and are loaded from the file again when they may be wrong.
+ * because no other process changes them, also in a shared file (shared.c); they
+ * change when a transaction has committed, and are loaded from the file again
+ * when they may be wrong.
  */
 
 #include <postern/sys/memory.h>
@@ -53,9 +54,10 @@ struct sqlite_statement {
 
 struct sqlite_connection {
 	struct sqlite_store *store;
-	sqlite3 *db;         /* NULL: closed */
-	unsigned generation; /* of the index when the connection was opened; see
-							watch.c */
+	sqlite3 *db;           /* NULL: closed */
+	unsigned generation;   /* of the index when the connection was opened; see
+							  watch.c */
+	int64_t busy_until_ms; /* of a shared file: when to stop waiting */
 	/* Prepared statements by the address of their text. */
 	struct sqlite_statement cache[SQLITE_STATEMENT_COUNT];
 };
@@ -115,6 +117,8 @@ int postern__sqlite_connection_open(struct sqlite_connection *connection,
 		struct postern_error *error);
 /* Finalizes every statement, including those that handlers keep. */
 void postern__sqlite_connection_close(struct sqlite_connection *connection);
+/* Finalizes only those in the cache. */
+void postern__sqlite_statements_finalize(struct sqlite_connection *connection);
 /* Runs SQL that is used once, without the cache. */
 int postern__sqlite_exec(struct sqlite_connection *connection, const char *sql,
 		struct postern_error *error);
@@ -187,6 +191,7 @@ struct sqlite_file {
 	dev_t device;
 	ino_t inode;
 	bool marked; /* the lock file says that the store is open */
+	bool shared; /* the descriptor may not be closed, see park.c */
 };
 
 /* SQLite maps the index in regions of this size. */
@@ -227,6 +232,9 @@ struct sqlite_store {
 	const struct postern_clock *clock;
 	const struct postern_random *random;
 	int64_t command_timeout_ms;
+	int64_t patience_ms; /* inside the gate: how long to wait for other
+							processes */
+	bool shared;
 	bool read_only;
 	bool created; /* the store was created by this opening */
 
@@ -283,6 +291,10 @@ int postern__sqlite_reader_open(struct sqlite_store *self,
    or replaced. */
 int postern__sqlite_gate_enter(struct sqlite_store *self,
 		struct postern_error *error);
+/* The same, but wait for other writers no longer than that, also in a
+   transaction that is begun inside: POSTERN_E_BUSY. */
+int postern__sqlite_gate_enter_within(struct sqlite_store *self,
+		int64_t patience_ms, struct postern_error *error);
 void postern__sqlite_gate_leave(struct sqlite_store *self);
 
 /* Inside the gate. Changes of the directory's counts are written and applied by
@@ -335,6 +347,48 @@ bool postern__sqlite_file_owned(const struct sqlite_file *file);
    write-ahead log, so that no process can change it. */
 bool postern__sqlite_file_immutable(const struct sqlite_file *file);
 void postern__sqlite_file_close(struct sqlite_file *file);
+
+/* park.c: descriptors of shared files. */
+
+/* -1: there is none of this file. */
+int postern__sqlite_park_take(dev_t device, ino_t inode);
+void postern__sqlite_park_put(int fd);
+
+/* shared.c: a file that other processes write to. */
+
+#define SQLITE_JOURNAL_MODE_MAX 16
+
+/* How long a connection waits for the locks of others now. */
+int64_t postern__sqlite_patience(const struct sqlite_connection *connection);
+/* On a new connection: waits for the locks of other processes. */
+void postern__sqlite_shared_wait(struct sqlite_connection *connection);
+int postern__sqlite_journal_mode(struct sqlite_connection *connection,
+		char out[SQLITE_JOURNAL_MODE_MAX], struct postern_error *error);
+/* In a transaction: fails if the store is shared and the file has a write-ahead
+   log. */
+int postern__sqlite_shared_check(struct sqlite_connection *connection,
+		struct postern_error *error);
+/* Before a guest opens the file: makes sure that it exists, with tables and
+   without a write-ahead log. `rest` is that of the URL. */
+int postern__sqlite_guest_prepare(const char *rest, const char *path,
+		const struct postern_store_options *options,
+		struct postern_error *error);
+/* open.c: opens a store as its owner. */
+int postern__sqlite_open_owned(const char *rest,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error);
+
+/* foreign.c: a connection of the caller. */
+
+/* Takes a marker on the connection. */
+typedef int postern__sqlite_mark_taker(struct sqlite_connection *connection,
+		void *context, struct postern_error *error);
+
+/* Calls `take` in the open transaction of a connection to a shared file; the
+   transaction is unchanged if that fails. */
+int postern__sqlite_foreign_take(struct sqlite_store *self, sqlite3 *db,
+		int64_t wait_ms, postern__sqlite_mark_taker *take, void *context,
+		struct postern_error *error);
 
 /* watch.c: files that are removed, replaced or truncated while in use. */
 

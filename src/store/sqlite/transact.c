@@ -35,6 +35,8 @@
 /* Once a transaction has run longer than this, units get their own savepoints,
    so that slow work is not repeated. */
 #define QUICK_MS 100
+/* A commit of messages is no reason to give up. */
+#define GATE_MS_MIN 100
 
 static int writer_run_sql(struct sqlite_store *self, const char *sql,
 		struct postern_error *error) {
@@ -326,11 +328,24 @@ static int units_run_all(struct sqlite_store *self, uint64_t node,
 	return r;
 }
 
+/* How long to wait for the writer. */
+static int64_t gate_patience(const struct sqlite_store *self,
+		const struct postern_unit *units, size_t count) {
+	int64_t wait_ms = self->command_timeout_ms;
+	if (count == 1 && units[0].mark) {
+		wait_ms = units[0].wait_ms;
+	}
+	wait_ms = wait_ms < GATE_MS_MIN ? GATE_MS_MIN : wait_ms;
+	return wait_ms < self->command_timeout_ms ? wait_ms
+											  : self->command_timeout_ms;
+}
+
 int postern__sqlite_transact(struct postern_store *store, uint64_t node,
 		const struct postern_lock *lock, struct postern_unit *units,
 		size_t count, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
-	int r = postern__sqlite_gate_enter(self, error);
+	int r = postern__sqlite_gate_enter_within(self,
+			gate_patience(self, units, count), error);
 	if (r != POSTERN_OK) {
 		return r;
 	}

@@ -77,7 +77,18 @@ static int connections_refresh(struct sqlite_store *self,
 	return r;
 }
 
-static int gate_wait(struct sqlite_store *self, struct postern_error *error) {
+/* Waiting no longer than the command timeout is an error of the store; less is
+   what the caller asked for. */
+static int gate_fail(const struct sqlite_store *self, int64_t patience_ms,
+		struct postern_error *error) {
+	return postern__fail(error,
+			patience_ms < self->command_timeout_ms ? POSTERN_E_BUSY
+												   : POSTERN_E_TIMEOUT,
+			"the store's writer was busy for %lld ms", (long long)patience_ms);
+}
+
+static int gate_wait(struct sqlite_store *self, int64_t patience_ms,
+		struct postern_error *error) {
 	struct sqlite_gate *gate = &self->gate;
 	const struct postern_clock *clock = postern_clock_system();
 	int r = POSTERN_OK;
@@ -86,17 +97,14 @@ static int gate_wait(struct sqlite_store *self, struct postern_error *error) {
 		r = postern__fail(error, POSTERN_E_BUSY,
 				"this thread is inside a transaction of the same store");
 	} else if (gate->held) {
-		int64_t end =
-				clock->monotonic_ms(clock->context) + self->command_timeout_ms;
-		int64_t rest = self->command_timeout_ms;
+		int64_t end = clock->monotonic_ms(clock->context) + patience_ms;
+		int64_t rest = patience_ms;
 		while (gate->held && rest > 0) {
 			postern__wait(&gate->opened, &gate->mutex, rest);
 			rest = end - clock->monotonic_ms(clock->context);
 		}
 		if (gate->held) {
-			r = postern__fail(error, POSTERN_E_TIMEOUT,
-					"the store's writer was busy for %lld ms",
-					(long long)self->command_timeout_ms);
+			r = gate_fail(self, patience_ms, error);
 		}
 	}
 	if (r == POSTERN_OK) {
@@ -109,14 +117,21 @@ static int gate_wait(struct sqlite_store *self, struct postern_error *error) {
 
 int postern__sqlite_gate_enter(struct sqlite_store *self,
 		struct postern_error *error) {
+	return postern__sqlite_gate_enter_within(self, self->command_timeout_ms,
+			error);
+}
+
+int postern__sqlite_gate_enter_within(struct sqlite_store *self,
+		int64_t patience_ms, struct postern_error *error) {
 	if (self->read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
 				"'%s' is open for reading only", self->file.path);
 	}
-	int r = gate_wait(self, error);
+	int r = gate_wait(self, patience_ms, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
+	self->patience_ms = patience_ms;
 	r = postern__sqlite_watch_check(self, error);
 	if (r == POSTERN_OK) {
 		r = connections_refresh(self, error);
@@ -144,7 +159,14 @@ static int statement_run(struct sqlite_connection *connection, const char *sql,
 int postern__sqlite_begin(struct sqlite_store *self,
 		struct postern_error *error) {
 	postern__point("sqlite-begin.before");
-	return statement_run(&self->writer, "BEGIN IMMEDIATE", error);
+	int r = statement_run(&self->writer, "BEGIN IMMEDIATE", error);
+	if (r == POSTERN_OK) {
+		r = postern__sqlite_shared_check(&self->writer, error);
+		if (r != POSTERN_OK) {
+			postern__sqlite_rollback(self);
+		}
+	}
+	return r;
 }
 
 int postern__sqlite_commit(struct sqlite_store *self,

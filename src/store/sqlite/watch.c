@@ -334,7 +334,10 @@ int postern__sqlite_watch_before_commit(struct sqlite_store *self,
 int postern__sqlite_watch_after_commit(struct sqlite_store *self,
 		struct postern_error *error) {
 	if (!self->watch.log_path) {
-		return POSTERN_OK;
+		/* Without a log the commit is in the database. */
+		int r = postern__sqlite_file_check(&self->file, error);
+		self->broken = self->broken || r != POSTERN_OK;
+		return r;
 	}
 	enum file_state state = check_log(&self->watch);
 	if (state == FILE_GOOD) {
@@ -388,6 +391,9 @@ int postern__sqlite_watch_begin(struct sqlite_store *self,
 		struct postern_error *error) {
 	struct sqlite_watch *watch = &self->watch;
 	struct stat status;
+	if (self->shared) {
+		return POSTERN_OK; /* there is no log */
+	}
 	if (asprintf(&watch->index_path, "%s-shm", self->file.path) < 0) {
 		watch->index_path = NULL;
 		return postern__sqlite_no_memory(error);
