@@ -19,14 +19,19 @@
 
 #define POSTERN__GUARD_BUCKET_COUNT 256
 
-/* A thread that serves running functions when they are due. */
+#define POSTERN__GUARD_THREAD_COUNT_MAX 8
+
+/* Threads that serve running functions when they are due: one, and more while
+   the store does not answer all of them, so that one renewal that hangs does
+   not cost the others their leases. */
 struct postern__guard_watch {
 	struct postern_guard *guard;
 	pthread_cond_t wake;
 	struct postern__list watched; /* struct postern__guard_watched */
 	int64_t wakes_ms;             /* when the thread looks again by itself */
-	pthread_t thread;
-	bool started;
+	pthread_t threads[POSTERN__GUARD_THREAD_COUNT_MAX];
+	unsigned thread_count;
+	unsigned busy_count; /* threads that serve a function */
 };
 
 struct postern_guard {
@@ -72,7 +77,7 @@ int postern__guard_do(struct postern_guard *guard,
 /* guard_watch.c */
 void postern__guard_watch_init(struct postern_guard *guard,
 		struct postern__guard_watch *watch);
-/* Ends both threads. */
+/* Ends all threads. */
 void postern__guard_watch_stop(struct postern_guard *guard);
 /* Due after_ms from now, or POSTERN__GUARD_NEVER. POSTERN_E_NOMEM: the thread
    cannot be started. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The threads of a guard: one renews the leases of running functions, the other
- * interrupts transactions that take too long.
+ * The threads of a guard: some renew the leases of running functions, others
+ * interrupt transactions that take too long.
  */
 
 #include "runner/guard.h"
@@ -20,6 +20,9 @@ find_due(struct postern__guard_watch *watch, int64_t now, int64_t *left_out) {
 		struct postern__guard_watched *watched =
 				container_of(link, struct postern__guard_watched, link);
 		int64_t left = watched->due_ms - now;
+		if (watched->busy) {
+			continue;
+		}
 		if (left <= 0) {
 			return watched;
 		}
@@ -50,6 +53,25 @@ static void set_due(struct postern__guard_watch *watch,
 							  : POSTERN__GUARD_NEVER;
 }
 
+static void *watch_loop(void *context);
+
+/* With the mutex: one thread at least has nothing to do, unless there are as
+   many as there may be. The first starts with the first function: a guard that
+   is used for markers only needs none. */
+static int start_thread(struct postern__guard_watch *watch,
+		struct postern_error *error) {
+	unsigned count = watch->thread_count;
+	if (watch->busy_count < count || count == POSTERN__GUARD_THREAD_COUNT_MAX) {
+		return POSTERN_OK;
+	}
+	if (pthread_create(&watch->threads[count], NULL, watch_loop, watch) == 0) {
+		watch->thread_count++;
+	}
+	return watch->thread_count > 0 ? POSTERN_OK
+								   : postern__fail(error, POSTERN_E_NOMEM,
+											 "cannot start a thread");
+}
+
 /* With the mutex, which is released meanwhile. */
 static void serve(struct postern__guard_watch *watch,
 		struct postern__guard_watched *watched) {
@@ -57,6 +79,10 @@ static void serve(struct postern__guard_watch *watch,
 	bool lost = false;
 	int64_t after_ms = POSTERN__GUARD_NEVER;
 	watched->busy = true;
+	watch->busy_count++;
+	if (watch->watched.next->next != &watch->watched) {
+		(void)start_thread(watch, NULL); /* for the others */
+	}
 	(void)pthread_mutex_unlock(&guard->mutex);
 	if (watched->mark) {
 		after_ms = renew(guard, watched, &lost);
@@ -65,6 +91,7 @@ static void serve(struct postern__guard_watch *watch,
 	}
 	(void)pthread_mutex_lock(&guard->mutex);
 	watched->busy = false;
+	watch->busy_count--;
 	set_due(watch, watched, lost ? POSTERN__GUARD_NEVER : after_ms);
 	(void)pthread_cond_broadcast(&watch->wake);
 }
@@ -100,12 +127,13 @@ void postern__guard_watch_init(struct postern_guard *guard,
 
 static void stop(struct postern__guard_watch *watch) {
 	struct postern_guard *guard = watch->guard;
-	if (watch->started) {
-		(void)pthread_mutex_lock(&guard->mutex);
-		guard->stopping = true;
-		(void)pthread_cond_broadcast(&watch->wake);
-		(void)pthread_mutex_unlock(&guard->mutex);
-		(void)pthread_join(watch->thread, NULL);
+	(void)pthread_mutex_lock(&guard->mutex);
+	guard->stopping = true;
+	(void)pthread_cond_broadcast(&watch->wake);
+	(void)pthread_mutex_unlock(&guard->mutex);
+	/* No function is running: none starts another thread. */
+	for (unsigned i = 0; i < watch->thread_count; i++) {
+		(void)pthread_join(watch->threads[i], NULL);
 	}
 	(void)pthread_cond_destroy(&watch->wake);
 }
@@ -115,21 +143,11 @@ void postern__guard_watch_stop(struct postern_guard *guard) {
 	stop(&guard->timeouts);
 }
 
-/* With the mutex. The thread starts with the first function: a guard that is
-   used for markers only needs none. */
-static int start_thread(struct postern__guard_watch *watch,
-		struct postern_error *error) {
-	watch->started = watch->started || pthread_create(&watch->thread, NULL,
-											   watch_loop, watch) == 0;
-	return watch->started ? POSTERN_OK
-						  : postern__fail(error, POSTERN_E_NOMEM,
-									"cannot start a thread");
-}
-
 /* With the mutex: the thread wakes if it would wake too late. */
 static void wake_for(struct postern__guard_watch *watch,
 		const struct postern__guard_watched *watched) {
-	if (watched->due_ms < watch->wakes_ms) {
+	/* Of several threads it is not known when they wake. */
+	if (watched->due_ms < watch->wakes_ms || watch->thread_count > 1) {
 		(void)pthread_cond_broadcast(&watch->wake);
 	}
 }

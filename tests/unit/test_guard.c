@@ -2,123 +2,10 @@
 
 /* The guard: a function runs once for a handler and a key. */
 
-#include <postern/postern.h>
-#include <postern/sys/clock.h>
-#include <pthread.h>
-#include <sqlite3.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include "support/temp_dir.h"
-#include "tap.h"
+#include "unit/guard_scene.h"
 
 #define THREAD_COUNT 64
-#define KEY_COUNT 100
-
-struct scene {
-	struct temp_dir dir;
-	char url[TEMP_DIR_PATH_MAX + 16];
-	struct postern_guard *guard;
-	struct postern_error error;
-};
-
-static bool scene_open(struct scene *scene, const char *kind,
-		const struct postern_guard_options *options) {
-	*scene = (struct scene){ 0 };
-	temp_dir_create(&scene->dir);
-	if (strcmp(kind, "sqlite") == 0) {
-		(void)snprintf(scene->url, sizeof scene->url, "sqlite:%s/guard.db",
-				scene->dir.path);
-	} else {
-		(void)snprintf(scene->url, sizeof scene->url, "memory:");
-	}
-	return CHECK_OK(postern_guard_open(scene->url, options, &scene->guard,
-							&scene->error),
-			&scene->error);
-}
-
-static void scene_close(struct scene *scene) {
-	postern_guard_destroy(scene->guard);
-	temp_dir_destroy(&scene->dir);
-}
-
-static struct postern_guarded guarded_of(const char *key, bool transactional) {
-	return (struct postern_guarded){
-		.size = sizeof(struct postern_guarded),
-		.handler = "charge-v1",
-		.key = key,
-		.transactional = transactional,
-	};
-}
-
-/* What the function does, and what came of it. */
-struct work {
-	atomic_int calls;
-	enum postern_outcome_kind outcome;
-	const char *reason;
-	int sleep_ms;
-	bool writes; /* a row into the table `effect` */
-	atomic_bool entered;
-	atomic_bool *hold; /* wait until it is false */
-};
-
-static void sleep_ms(int ms) {
-	struct timespec time = { ms / 1000, ms % 1000 * 1000000L };
-	(void)nanosleep(&time, NULL);
-}
-
-static void write_effect(const struct postern_guard_call *call) {
-	CHECK(call->transaction);
-	CHECK_INT(sqlite3_exec(call->transaction,
-					  "CREATE TABLE IF NOT EXISTS effect (x);"
-					  "INSERT INTO effect VALUES (1)",
-					  NULL, NULL, NULL),
-			SQLITE_OK);
-}
-
-static void do_work(void *context, const struct postern_guard_call *call,
-		struct postern_outcome *outcome) {
-	struct work *work = context;
-	work->calls++;
-	work->entered = true;
-	if (work->writes) {
-		write_effect(call);
-	}
-	while (work->hold && *work->hold) {
-		sleep_ms(1);
-	}
-	if (work->sleep_ms > 0) {
-		sleep_ms(work->sleep_ms);
-	}
-	postern_outcome_set(outcome, work->outcome, 0, work->reason);
-}
-
-static int run(struct scene *scene, const char *key, bool transactional,
-		struct work *work) {
-	struct postern_guarded guarded = guarded_of(key, transactional);
-	return postern_guard_run(scene->guard, &guarded, do_work, work, NULL,
-			&scene->error);
-}
-
-/* Rows in the table `effect`, read by another connection. */
-static int count_effects(const struct scene *scene) {
-	sqlite3 *db = NULL;
-	sqlite3_stmt *statement = NULL;
-	int count = 0;
-	CHECK_INT(sqlite3_open_v2(scene->url + strlen("sqlite:"), &db,
-					  SQLITE_OPEN_READONLY, NULL),
-			SQLITE_OK);
-	if (sqlite3_prepare_v2(db, "SELECT count(*) FROM effect", -1, &statement,
-				NULL) == SQLITE_OK &&
-			sqlite3_step(statement) == SQLITE_ROW) {
-		count = sqlite3_column_int(statement, 0);
-	}
-	(void)sqlite3_finalize(statement);
-	(void)sqlite3_close(db);
-	return count;
-}
+#define KEY_COUNT 1000
 
 static void second_is_duplicate(void) {
 	static const char *const kinds[] = { "memory", "sqlite" };
@@ -190,32 +77,6 @@ static void slow_transaction(void) {
 	CHECK_OK(run(&scene, "a", true, &work), &scene.error);
 	CHECK_INT(count_effects(&scene), 1);
 	scene_close(&scene);
-}
-
-/* A call on a thread of its own. */
-struct caller {
-	pthread_t thread;
-	struct scene *scene;
-	struct work *work;
-	const char *key;
-	bool transactional;
-	int result;
-};
-
-static void *call_once(void *context) {
-	struct caller *caller = context;
-	struct postern_guarded guarded =
-			guarded_of(caller->key, caller->transactional);
-	caller->result = postern_guard_run(caller->scene->guard, &guarded, do_work,
-			caller->work, NULL, NULL);
-	return NULL;
-}
-
-static void start_caller(struct caller *caller) {
-	(void)pthread_create(&caller->thread, NULL, call_once, caller);
-	while (!caller->work->entered) {
-		sleep_ms(1);
-	}
 }
 
 /* The timeout of a call begins with its function: while it waits for the writer
@@ -468,7 +329,7 @@ static void *deliver_all(void *context) {
 		crowd->first += r == POSTERN_OK;
 		/* Duplicate is said after the function, never before. */
 		crowd->duplicates_early +=
-				r == POSTERN_E_DUPLICATE && crowd->works[i].calls == 0;
+				r == POSTERN_E_DUPLICATE && crowd->works[i].ended == 0;
 		CHECK(r == POSTERN_OK || r == POSTERN_E_DUPLICATE);
 	}
 	return NULL;
