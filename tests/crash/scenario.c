@@ -22,9 +22,10 @@
  *   old       creates a SQLite file of the first schema, if there is none
  *   short     a few messages
  *   clean     messages reach their retention and are removed, then their ids
+ *   shared    a file that the program writes to by itself, too
  *   abandon   messages are claimed, and the process ends in the middle
  *   rest      nothing but what the last life does; "rest-clean": with
- *             retention
+ *             retention; "rest-shared": with a shared file
  *
  * Exits with 0 however many calls failed, if the scenario reached its end; with
  * 3 if it did not.
@@ -155,9 +156,10 @@ static void leave_orphan(struct world *world) {
 /* The steps, one by one, on this thread. */
 static void run_pump(struct world *world) {
 	world_open(world, WORLD_LEDGER | WORLD_MAIL | WORLD_SUMS | WORLD_GONE);
+	world_check_marks(world, false);
 	accept_all_ways(world);
 	leave_orphan(world);
-	world_mark(world, "k-1");
+	world_mark(world);
 	world_process(world, 6);
 	/* The node has leases when the box is destroyed. */
 	faults_arm(true);
@@ -262,6 +264,16 @@ static void run_short(struct world *world) {
 	world_close(world);
 }
 
+/* A file that other connections write to. */
+static void run_shared(struct world *world) {
+	world_open(world, ALL_HANDLERS);
+	world_check_marks(world, false);
+	send_some(world, "v");
+	world_mark_shared(world);
+	world_process(world, 0);
+	world_close(world);
+}
+
 /* Messages reach their retention, then their ids; a copy is sent each time. */
 static void run_clean(struct world *world) {
 	world_open(world, ALL_HANDLERS);
@@ -299,6 +311,7 @@ static int play(int argc, char **argv) {
 		{ "pump", run_pump },
 		{ "runner", run_runner },
 		{ "short", run_short },
+		{ "shared", run_shared },
 		{ "clean", run_clean },
 		{ "abandon", run_abandon },
 	};
@@ -311,7 +324,8 @@ static int play(int argc, char **argv) {
 	}
 	faults_begin();
 	world_init(&world, argv[1], argv[2], (int)strtol(argv[3], NULL, 10),
-			strstr(parts, "clean") || strstr(parts, "abandon"));
+			strstr(parts, "clean") || strstr(parts, "abandon"),
+			strstr(parts, "shared"));
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		if (!strstr(parts, "rest") && strstr(parts, all[i].name)) {
 			all[i].run(&world);
@@ -319,6 +333,7 @@ static int play(int argc, char **argv) {
 	}
 	if (argc == 5) {
 		world_open(&world, ALL_HANDLERS);
+		world_check_marks(&world, true);
 		bool drained = world_drain(&world);
 		dump_write(&world, drained, argv[4]);
 	}

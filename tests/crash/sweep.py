@@ -71,7 +71,8 @@ class Story:
 
     def rest(self):
         """To play nothing more."""
-        return "rest-clean" if "clean" in self.parts else "rest"
+        kept = [word for word in ("clean", "shared") if word in self.parts]
+        return "-".join(["rest", *kept])
 
     def __str__(self):
         return f"{self.before} / {self.parts}" if self.before else self.parts
@@ -83,17 +84,22 @@ STORIES = [
     Story("pump,runner"),
     Story("short", before="old"),
     Story("clean", before="abandon"),
+    Story("shared"),
 ]
 # Those whose steps are the same every time.
 STEADY_STORIES = [
     Story("pump"),
     Story("short", before="old"),
     Story("clean", before="abandon"),
+    Story("shared"),
 ]
 if DATABASE:
-    # There is no older schema yet.
-    STORIES = [story for story in STORIES if story.before != "old"]
-    STEADY_STORIES = [story for story in STEADY_STORIES if story.before != "old"]
+    # There is no older schema yet, and no file.
+    STORIES, STEADY_STORIES = (
+        [story for story in stories
+         if story.before != "old" and story.parts != "shared"]
+        for stories in (STORIES, STEADY_STORIES)
+    )
 
 
 class Trial:

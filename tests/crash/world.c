@@ -77,7 +77,7 @@ static void start_clock(struct world *world) {
 }
 
 void world_init(struct world *world, const char *path, const char *history,
-		int life, bool forgets) {
+		int life, bool forgets, bool shared) {
 	*world = (struct world){
 		.path = path,
 		.life = life,
@@ -85,8 +85,8 @@ void world_init(struct world *world, const char *path, const char *history,
 		.dice = 0x9e3779b97f4a7c15u * (uint64_t)life + 1,
 	};
 	bool is_url = strncmp(path, "postgres:", strlen("postgres:")) == 0;
-	(void)snprintf(world->url, sizeof world->url, "%s%s",
-			is_url ? "" : "sqlite:", path);
+	(void)snprintf(world->url, sizeof world->url, "%s%s%s",
+			is_url ? "" : "sqlite:", path, shared ? "?shared=yes" : "");
 	effects_init(&world->effects, world->url);
 	start_clock(world);
 	world->clock = (struct postern_clock){
@@ -269,18 +269,6 @@ void world_replace(struct world *world, unsigned cast) {
 	} else {
 		(void)postern_box_replace_taking(world->box, next, NULL);
 	}
-	faults_arm(false);
-}
-
-void world_mark(struct world *world, const char *key) {
-	struct postern_guard *guard = NULL;
-	faults_arm(true);
-	if (postern_guard_create(world->box, NULL, &guard, NULL) == POSTERN_OK) {
-		(void)postern_mark_try(guard, "job", key, NULL);
-		(void)postern_mark_forget(guard, "job", key, NULL);
-		(void)postern_mark_record(guard, "job", key, NULL);
-	}
-	postern_guard_destroy(guard);
 	faults_arm(false);
 }
 

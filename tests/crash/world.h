@@ -33,6 +33,9 @@ enum world_cast {
 };
 
 #define WORLD_URL_MAX 4096
+/* The handler of the effects of guarded functions, which the checker does not
+   know. */
+#define WORLD_JOB "job"
 
 struct world {
 	const char *path; /* the store's file, or its URL */
@@ -57,7 +60,7 @@ struct world {
 
 /* SCENARIO_CLOCK names a file that is the clock of several worlds. */
 void world_init(struct world *world, const char *path, const char *history,
-		int life, bool forgets);
+		int life, bool forgets, bool shared);
 void world_finish(struct world *world);
 
 /* Advance the clock. */
@@ -66,8 +69,15 @@ void world_wait(struct world *world, int64_t ms);
 /* Open the box with these handlers and start it; ends the program with status 3
    if that keeps failing. */
 void world_open(struct world *world, unsigned cast);
-/* Change a marker, each way. */
-void world_mark(struct world *world, const char *key);
+/* Change a marker, each way, and run functions under a guard. */
+void world_mark(struct world *world);
+/* The same on a shared file, beside its owner, also on a connection of the
+   program. */
+void world_mark_shared(struct world *world);
+/* End the program with status 3 if a marker is done without the effect of its
+   function, or the other way round. finish: make sure first that all are
+   done. */
+void world_check_marks(struct world *world, bool finish);
 /* Replace the generation of the open box by one with this cast. */
 void world_replace(struct world *world, unsigned cast);
 void world_close(struct world *world);
