@@ -65,7 +65,7 @@ int postern__sqlite_delivery_insert(struct sqlite_store *self, int64_t seq,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_open VALUES"
-			" (?1, ?2, ?3, 0, ?3, 0, 0, 0, ?4, ?5, ?5, NULL, NULL, NULL)");
+			" (?1, ?2, ?3, 0, ?3, 0, 0, 0, ?4, ?5, ?5, NULL, NULL)");
 	postern__sqlite_bind_int(&query, 1, seq);
 	postern__sqlite_bind_int(&query, 2, handler);
 	postern__sqlite_bind_int(&query, 3, node ? 1 : 0); /* fence and starts */
@@ -86,7 +86,7 @@ int postern__sqlite_delivery_reopen(struct sqlite_store *self,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"INSERT INTO postern_open SELECT seq, handler, fence, 0, starts, 0,"
-			" 0, 0, NULL, ?3, ?3, NULL, NULL, NULL FROM postern_ledger"
+			" 0, 0, NULL, ?3, ?3, NULL, NULL FROM postern_ledger"
 			" WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, delivery->seq);
 	postern__sqlite_bind_int(&query, 2, delivery->handler);

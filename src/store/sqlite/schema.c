@@ -162,9 +162,10 @@ const char postern__sqlite_schema[] =
 "-- pending one with a since later than now is older than a clock that was set\n"
 "-- back. suspect: the group of deliveries one of which may have crashed its\n"
 "-- process, 0 for none; solo: leased alone, so that its loss counts as a\n"
-"-- crash. order_hash: for channels that keep an order. error_group: of the last\n"
-"-- error (src/core/error_group.h), NULL if none was stored since it was opened.\n"
-"-- breaks: how often the connection broke under it, NULL for never.\n"
+"-- crash. error_group: of the last error (src/core/error_group.h), NULL if none\n"
+"-- was stored since it was opened. breaks: how often the connection broke under\n"
+"-- it, NULL for never. With more than 13 columns SQLite would compare the keys\n"
+"-- of this table and the ledger in a slower way.\n"
 "CREATE TABLE postern_open (\n"
 "	seq INTEGER NOT NULL,\n"
 "	handler INTEGER NOT NULL,\n"
@@ -177,7 +178,6 @@ const char postern__sqlite_schema[] =
 "	node INTEGER,\n"
 "	due_at INTEGER NOT NULL,\n"
 "	since INTEGER NOT NULL,\n"
-"	order_hash INTEGER,\n"
 "	error_group INTEGER,\n"
 "	breaks INTEGER,\n"
 "	PRIMARY KEY (seq, handler)\n"
@@ -296,7 +296,8 @@ static const char *const migrations[] = {
 	"	(SELECT channel FROM postern_message m"
 	"	WHERE m.seq = postern_seen.seq), 0);",
 	"ALTER TABLE postern_seen ADD COLUMN scope INTEGER NOT NULL DEFAULT 0;",
-	/* Version 4: operators say why, names of channels, runs, error groups. */
+	/* Version 4: operators say why, names of channels, runs, error groups.
+	   order_hash was never used. */
 	"ALTER TABLE postern_handler"
 	" ADD COLUMN paused_at INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE postern_handler"
@@ -323,7 +324,7 @@ static const char *const migrations[] = {
 	"	channel INTEGER NOT NULL"
 	") WITHOUT ROWID;"
 	"INSERT INTO postern_channel_name SELECT name, id FROM postern_channel;"
-	"ALTER TABLE postern_open ADD COLUMN error_group INTEGER;"
+	"ALTER TABLE postern_open RENAME COLUMN order_hash TO error_group;"
 	"ALTER TABLE postern_open ADD COLUMN breaks INTEGER;"
 	"ALTER TABLE postern_ledger ADD COLUMN error_group INTEGER;"
 	"CREATE INDEX postern_open_group ON postern_open"
