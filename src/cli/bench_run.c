@@ -118,7 +118,7 @@ static void settle_one(struct postern__bench *bench,
 
 static void on_event(void *context, const struct postern_event *event) {
 	struct postern__bench *bench = context;
-	if (postern__bench_hung_is(event)) {
+	if (bench->job.hung > 0 && postern__bench_hung_is(event)) {
 		return;
 	}
 	if (event->state != POSTERN_STATE_ANY) {

@@ -37,9 +37,12 @@ int64_t postern__box_now_ms(const struct postern_box *box) {
 	return box->clock.monotonic_ms(box->clock.context);
 }
 
+int64_t postern__time_after(int64_t ms, int64_t delay_ms) {
+	return delay_ms > POSTERN__NEVER - ms ? POSTERN__NEVER : ms + delay_ms;
+}
+
 int64_t postern__box_after_ms(const struct postern_box *box, int64_t delay_ms) {
-	int64_t now = postern__box_now_ms(box);
-	return delay_ms > POSTERN__NEVER - now ? POSTERN__NEVER : now + delay_ms;
+	return postern__time_after(postern__box_now_ms(box), delay_ms);
 }
 
 static bool is_duration(int64_t ms) {

@@ -226,7 +226,9 @@ int postern__box_register_taking(struct postern_box *box, const char *channel,
 		const struct postern_handler_options *options,
 		struct postern_handler *impl, struct postern_error *error);
 int64_t postern__box_now_ms(const struct postern_box *box);
-/* The monotonic time in delay_ms from now, saturating at POSTERN__NEVER. */
+/* delay_ms after a monotonic time, or after now, saturating at
+   POSTERN__NEVER. */
+int64_t postern__time_after(int64_t ms, int64_t delay_ms);
 int64_t postern__box_after_ms(const struct postern_box *box, int64_t delay_ms);
 int postern__box_check_started(const struct postern_box *box,
 		struct postern_error *error);

@@ -191,10 +191,10 @@ size_t postern__error_shape(const char *text,
 uint64_t postern__error_group(const char *text) {
 	/* Fixed: all nodes and all stores have the same groups. */
 	static const uint8_t key[POSTERN__SIPHASH_KEY_LEN] = "postern group 1";
-	char shape[POSTERN__ERROR_SHAPE_LEN_MAX + 1];
 	if (!text) {
 		return 0;
 	}
+	char shape[POSTERN__ERROR_SHAPE_LEN_MAX + 1];
 	size_t len = postern__error_shape(text, shape);
 	uint64_t group = postern__siphash_of(key, shape, len);
 	return group ? group : 1;

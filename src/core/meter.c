@@ -82,16 +82,19 @@ void postern__meter_start(struct postern_run *run) {
 
 static enum postern__ended ended_of(const struct postern_run *run) {
 	const struct postern_settlement *settlement = &run->settlement;
+	switch (settlement->to) {
+	case POSTERN_SETTLE_DONE: return POSTERN__ENDED_DONE;
+	case POSTERN_SETTLE_DISCARDED: return POSTERN__ENDED_DISCARD;
+	case POSTERN_SETTLE_RETURNED: return POSTERN__ENDED_COUNT;
+	case POSTERN_SETTLE_POISONED:
+	case POSTERN_SETTLE_PENDING:
+	default: break;
+	}
 	if (strcmp(settlement->outcome, "cancelled") == 0) {
 		return POSTERN__ENDED_CANCELLED;
 	}
-	switch (settlement->to) {
-	case POSTERN_SETTLE_DONE: return POSTERN__ENDED_DONE;
-	case POSTERN_SETTLE_POISONED: return POSTERN__ENDED_POISON;
-	case POSTERN_SETTLE_DISCARDED: return POSTERN__ENDED_DISCARD;
-	case POSTERN_SETTLE_RETURNED: return POSTERN__ENDED_COUNT;
-	case POSTERN_SETTLE_PENDING:
-	default: break;
+	if (settlement->to == POSTERN_SETTLE_POISONED) {
+		return POSTERN__ENDED_POISON;
 	}
 	if (settlement->failures == run->failures) {
 		return run->on_hold ? POSTERN__ENDED_HOLD : POSTERN__ENDED_SNOOZE;

@@ -155,7 +155,9 @@ static enum postern__reason why_not_handler(
 	if (!postern__handler_in_place(handler)) {
 		return POSTERN__REASON_REPLACED;
 	}
-	return postern__is_paused(handler->generation->box, handler->state)
+	return handler->state->paused &&
+						   postern__is_paused(handler->generation->box,
+								   handler->state)
 				   ? POSTERN__REASON_PAUSED
 				   : POSTERN__REASON_NONE;
 }
@@ -273,6 +275,7 @@ enum postern__reason postern__why_not_start(const struct postern_box *box,
 	/* The last: starts are reserved only if nothing else is in the way. Other
 	   deliveries wait for suspects, so these wait for no rate. */
 	return first->suspicion != POSTERN_NO_SUSPECT ||
+						   handler->policy.rate_count == 0 ||
 						   postern__rate_left(box, handler) > 0
 				   ? POSTERN__REASON_NONE
 				   : POSTERN__REASON_RATE;

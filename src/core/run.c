@@ -210,12 +210,13 @@ void postern__run_start(struct postern_run *run) {
 	const struct postern_policy *policy = &run->handler->policy;
 	run->dequeued_ms = postern__box_now_ms(box);
 	run->started_ms = run->dequeued_ms;
-	run->lease_end_ms = postern__box_after_ms(box, policy->lease_ms);
+	run->lease_end_ms = postern__time_after(run->started_ms, policy->lease_ms);
 	/* The time of a transactional run starts with its turn in the batch, that
 	   of a guarded one when no copy is running. */
 	if (policy->timeout_ms > 0 && !run->handler->impl->transactional &&
 			!run->guarded) {
-		run->deadline_ms = postern__box_after_ms(box, policy->timeout_ms);
+		run->deadline_ms =
+				postern__time_after(run->started_ms, policy->timeout_ms);
 		run->delivery.deadline_ms =
 				box->clock.wall_ms(box->clock.context) + policy->timeout_ms;
 	}
@@ -257,7 +258,8 @@ void postern__run_overdue(struct postern_run *run) {
    lease. */
 static void free_slot(struct postern_run *run) {
 	struct postern_box *box = run->box;
-	bool ready = postern__run_ready(box);
+	/* Only idle workers are woken. */
+	bool wakes = box->idle_workers > 0 && !postern__run_ready(box);
 	run->in_impl = false;
 	run->handler->state->running--;
 	box->asynchronous_running -= run->handler->impl->kind->asynchronous;
@@ -265,7 +267,7 @@ static void free_slot(struct postern_run *run) {
 	release_in_process(run);
 	/* The worker that finished starts the next run itself; wake another one
 	   only if this made a run ready that was not. */
-	if (!ready && postern__run_ready(box)) {
+	if (wakes && postern__run_ready(box)) {
 		(void)pthread_cond_signal(&box->work);
 	}
 	if (postern__rate_is_set(&run->handler->policy)) {
@@ -410,17 +412,9 @@ static void settle_fault(struct postern_run *run, const char *name,
 			name, reason);
 }
 
-void postern__run_settle(struct postern_run *run,
-		const struct postern_outcome *outcome, const char *name) {
-	/* The reason comes from a handler: make it valid UTF-8 before it is
-	   stored. */
-	char reason[POSTERN_REASON_LEN_MAX + 1];
-	(void)postern__utf8_clean(outcome->reason,
-			strnlen(outcome->reason, POSTERN_REASON_LEN_MAX), reason,
-			sizeof(reason));
-	if (outcome->kind != POSTERN_HOLD) {
-		postern__window_record(run);
-	}
+static void settle_outcome(struct postern_run *run,
+		const struct postern_outcome *outcome, const char *name,
+		const char *reason) {
 	switch (outcome->kind) {
 	case POSTERN_DONE:
 		postern__breaker_success(run);
@@ -454,9 +448,32 @@ void postern__run_settle(struct postern_run *run,
 			reason);
 }
 
+void postern__run_settle(struct postern_run *run,
+		const struct postern_outcome *outcome, const char *name) {
+	if (outcome->reason[0] == '\0') {
+		settle_outcome(run, outcome, name, "");
+	} else {
+		/* The reason comes from a handler: make it valid UTF-8 before it is
+		   stored. */
+		char reason[POSTERN_REASON_LEN_MAX + 1];
+		(void)postern__utf8_clean(outcome->reason,
+				strnlen(outcome->reason, POSTERN_REASON_LEN_MAX), reason,
+				sizeof(reason));
+		settle_outcome(run, outcome, name, reason);
+	}
+	if (outcome->kind != POSTERN_HOLD) {
+		postern__window_record(run, run->ended_ms);
+	}
+}
+
+static bool is_late(const struct postern_run *run) {
+	return run->deadline_ms != POSTERN__NEVER &&
+		   postern__box_now_ms(run->box) >= run->deadline_ms;
+}
+
 bool postern__run_timed_out(const struct postern_run *run,
 		struct postern_outcome *outcome) {
-	if (postern__box_now_ms(run->box) < run->deadline_ms) {
+	if (!is_late(run)) {
 		return false;
 	}
 	if (outcome->kind == POSTERN_RETRY && outcome->reason[0]) {
@@ -501,15 +518,18 @@ void postern_run_finish(struct postern_run *run,
 	}
 	postern__point("finish.before");
 	struct postern_box *box = run->box;
-	struct postern_outcome final = *outcome;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool ours = run->state == POSTERN__RUN_RUNNING;
-	bool timed_out = ours && postern__run_timed_out(run, &final);
+	bool late = ours && is_late(run);
 	postern__run_detach(run);
 	if (ours && run->cancel) {
 		postern__run_settle_cancelled(run);
+	} else if (late) {
+		struct postern_outcome final = *outcome;
+		(void)postern__run_timed_out(run, &final);
+		postern__run_settle(run, &final, "timeout");
 	} else if (ours) {
-		postern__run_settle(run, &final, timed_out ? "timeout" : NULL);
+		postern__run_settle(run, outcome, NULL);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 }
@@ -573,6 +593,9 @@ static bool may_process(const struct postern_box *box,
 }
 
 bool postern__run_ready(const struct postern_box *box) {
+	if (postern__list_empty(&box->ready)) {
+		return false;
+	}
 	enum postern__reason barred = postern__why_not_process(box);
 	postern__list_each(link, &box->ready) {
 		const struct postern__handler *handler = ready_handler(link);
@@ -664,20 +687,17 @@ void postern__run_execute(struct postern_box *box,
 	postern__generation_release(handler->generation);
 }
 
-bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
-	struct postern_run *runs[POSTERN_COMMIT_BATCH_MAX];
-	size_t count = 0;
-	(void)pthread_mutex_lock(&box->mutex);
-	struct postern__handler *handler = next_handler(box);
-	if (handler) {
-		atomic_fetch_add(&handler->generation->refs, 1);
-		count = start_batch(handler, runs, max);
-		assert(count > 0);
-		if (handler->impl->transactional) {
-			box->transacting++;
-		}
+/* With the mutex, which is released: start runs of this handler, for which
+   `runs` has room, and execute them. */
+static void run_some(struct postern_box *box, struct postern__handler *handler,
+		struct postern_run **runs, size_t max, size_t *count_out) {
+	atomic_fetch_add(&handler->generation->refs, 1);
+	size_t count = start_batch(handler, runs, max);
+	assert(count > 0);
+	if (handler->impl->transactional) {
+		box->transacting++;
 	}
-	if (handler && postern__run_ready(box)) {
+	if (postern__run_ready(box)) {
 		/* Each worker wakes the next, until no run is ready. */
 		(void)pthread_cond_signal(&box->work);
 		postern__run_watch_starvation(box);
@@ -687,10 +707,26 @@ bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
 	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 	*count_out = count;
+	postern__run_execute(box, handler, runs, count);
+}
+
+bool postern__run_one(struct postern_box *box, size_t max, size_t *count_out) {
+	(void)pthread_mutex_lock(&box->mutex);
+	struct postern__handler *handler = next_handler(box);
 	if (!handler) {
+		postern__claim_nudge(box);
+		(void)pthread_mutex_unlock(&box->mutex);
+		*count_out = 0;
 		return false;
 	}
-	postern__run_execute(box, handler, runs, count);
+	if (postern__commit_batch_of(handler) > 1) {
+		/* Large: the compiler clears it. */
+		struct postern_run *runs[POSTERN_COMMIT_BATCH_MAX];
+		run_some(box, handler, runs, max, count_out);
+	} else {
+		struct postern_run *run;
+		run_some(box, handler, &run, 1, count_out);
+	}
 	return true;
 }
 

@@ -199,9 +199,10 @@ static void settle_unit(struct postern_run *run,
 static void settle_units(struct postern_box *box, struct postern_run **runs,
 		const struct postern_unit *units, size_t count) {
 	(void)pthread_mutex_lock(&box->mutex);
+	int64_t now_ms = postern__box_now_ms(box);
 	for (size_t i = 0; i < count; i++) {
 		if (units[i].committed) {
-			postern__window_record(runs[i]);
+			postern__window_record(runs[i], now_ms);
 			postern__breaker_success(runs[i]);
 		}
 	}

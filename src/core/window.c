@@ -76,9 +76,9 @@ size_t postern__window_count(const struct postern_box *box,
 	return window < share ? window : share;
 }
 
-void postern__window_record(const struct postern_run *run) {
+void postern__window_record(const struct postern_run *run, int64_t now_ms) {
 	struct postern__handler_state *state = run->handler->state;
-	state->ended_ms = postern__box_now_ms(run->box);
+	state->ended_ms = now_ms;
 	int64_t ms = state->ended_ms - run->started_ms;
 	int64_t latest = (ms > 0 ? ms : 0) * UNIT;
 	state->run_mean =

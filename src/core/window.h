@@ -22,7 +22,8 @@ size_t postern__window_estimate(const struct postern_box *box,
 size_t postern__window_count(const struct postern_box *box,
 		const struct postern__handler *handler);
 
-/* A run ended: its duration changes the window of its handler. */
-void postern__window_record(const struct postern_run *run);
+/* A run ended at this monotonic time: its duration changes the window of its
+   handler. */
+void postern__window_record(const struct postern_run *run, int64_t now_ms);
 
 #endif

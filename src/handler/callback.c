@@ -52,6 +52,9 @@ static void sanitize_outcome(struct postern_outcome *outcome) {
 				(int)outcome->kind);
 		return;
 	}
+	if (outcome->reason[0] == '\0') {
+		return;
+	}
 	char text[sizeof outcome->reason];
 	size_t len = strnlen(outcome->reason, sizeof outcome->reason);
 	memcpy(text, outcome->reason, len);

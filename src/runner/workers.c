@@ -45,8 +45,11 @@ static int64_t idle_ms(const struct postern_runner *runner) {
 /* With the mutex: wait for a run. False: this worker is not needed any more. */
 static bool wait_for_work(struct postern_runner *runner) {
 	struct postern_box *box = runner->box;
+	bool ready = postern__run_ready(box);
+	if (ready || runner->stopping) {
+		return !runner->stopping;
+	}
 	int64_t since = postern__box_now_ms(box);
-	bool ready = false;
 	box->idle_workers++;
 	while (!runner->stopping && !(ready = postern__run_ready(box))) {
 		/* Starts may have to be reserved. */

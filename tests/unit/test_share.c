@@ -6,6 +6,7 @@
 
 #include "tap.h"
 
+#include "core/accept.h"
 #include "core/box.h"
 #include "core/reason.h"
 #include "core/run.h"
@@ -25,10 +26,12 @@ struct bench {
 	struct postern_handler_kind kind;
 	struct postern_handler impl;
 	struct postern__handler_state state;
+	struct postern__channel channel;
 	struct postern__handler handler;
 	struct postern__handler *handlers[1];
 	struct postern_generation generation;
 	struct postern_box box;
+	struct postern__content content;
 	struct postern_run runs[RUN_MAX];
 	size_t run_count;
 	/* The store. */
@@ -61,6 +64,7 @@ static void bench_init(struct bench *bench) {
 	bench->kind.asynchronous = true;
 	bench->handler.impl = &bench->impl;
 	bench->handler.state = &bench->state;
+	bench->handler.channel = &bench->channel;
 	bench->handler.policy.commit_batch = 1;
 	bench->handler.policy.concurrency = 4;
 	bench->handler.generation = &bench->generation;
@@ -99,6 +103,7 @@ static void queue_runs(struct bench *bench, size_t count) {
 		*run = (struct postern_run){
 			.box = &bench->box,
 			.handler = &bench->handler,
+			.content = &bench->content,
 			.delivery = { .seq = (int64_t)bench->run_count },
 		};
 		postern__run_enqueue(run);
@@ -120,7 +125,7 @@ static void set_mean(struct bench *bench, int64_t ms) {
 	};
 	bench->state.run_count = 0;
 	fake_clock_advance(&bench->clock, ms);
-	postern__window_record(&run);
+	postern__window_record(&run, postern__box_now_ms(&bench->box));
 }
 
 /* Returns how many leases are returned. */

@@ -38,6 +38,7 @@ static void bench_init(struct bench *bench) {
 	bench->impl.kind = &bench->kind;
 	bench->handler.impl = &bench->impl;
 	bench->handler.state = &bench->state;
+	bench->handler.channel = &bench->channel;
 	bench->handler.policy.commit_batch = 1;
 	bench->generation.handler_count = 1;
 	bench->box.store = &bench->store;
@@ -60,7 +61,7 @@ static void record_runs(struct bench *bench, int count, int64_t ms) {
 			.started_ms = postern__box_now_ms(&bench->box),
 		};
 		fake_clock_advance(&bench->clock, ms);
-		postern__window_record(&run);
+		postern__window_record(&run, postern__box_now_ms(&bench->box));
 	}
 }
 
