@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "cli/brokers.h"
 #include "cli/command.h"
 #include "cli/stores.h"
 #include "store/store.h"
@@ -56,5 +57,6 @@ int main(int argc, char **argv) {
 	(void)sigaction(SIGBUS, &action, NULL);
 	postern__sqlite_own_process();
 	postern__cli_stores_register();
+	postern__cli_brokers_register();
 	return postern__cli_main(argc, argv);
 }

@@ -171,27 +171,34 @@ static const char **member_of(struct postern_message *message,
 	return (const char **)(void *)((char *)message + attribute->offset);
 }
 
+const char **postern__cloudevent_member(struct postern_message *message,
+		const char *name) {
+	for (size_t i = 0; i < ATTRIBUTE_COUNT; i++) {
+		if (strcmp(name, attributes[i].name) == 0) {
+			return member_of(message, &attributes[i]);
+		}
+	}
+	return NULL;
+}
+
 static int read_attribute(struct reading *reading, const char *name,
 		const struct postern__json_value *value) {
 	/* The format defines null as "not set". */
 	if (value->type == POSTERN__JSON_NULL) {
 		return POSTERN_OK;
 	}
-	for (size_t i = 0; i < ATTRIBUTE_COUNT; i++) {
-		if (strcmp(name, attributes[i].name) != 0) {
-			continue;
-		}
-		const char **member = member_of(reading->message, &attributes[i]);
-		if (*member) {
-			return fail_twice(reading, name);
-		}
-		if (value->type != POSTERN__JSON_STRING) {
-			return postern__fail(reading->error, POSTERN_E_INVALID,
-					"'%s' is not a string", name);
-		}
-		return copy_string(reading, name, value, member, NULL);
+	const char **member = postern__cloudevent_member(reading->message, name);
+	if (!member) {
+		return read_extension(reading, name, value);
 	}
-	return read_extension(reading, name, value);
+	if (*member) {
+		return fail_twice(reading, name);
+	}
+	if (value->type != POSTERN__JSON_STRING) {
+		return postern__fail(reading->error, POSTERN_E_INVALID,
+				"'%s' is not a string", name);
+	}
+	return copy_string(reading, name, value, member, NULL);
 }
 
 static int read_member(struct reading *reading,

@@ -33,6 +33,11 @@ int postern__cloudevent_read(const struct postern__json_value *event,
 		struct postern__arena *arena, struct postern_message *out,
 		struct postern_error *error);
 
+/* The member of a message that has this attribute ("id", "correlationid");
+   NULL: the attribute is an extension. */
+const char **postern__cloudevent_member(struct postern_message *message,
+		const char *name);
+
 /* Whether a content type names JSON: "application/json", "text/json",
    "application/problem+json; charset=utf-8". NULL does. */
 bool postern__is_json_type(const char *content_type);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the linked files: check_library.py ROOT LIBRARY [COMMAND [REDIS]]
+"""Checks the linked files: check_library.py ROOT LIBRARY [COMMAND [OTHER...]]
 
 The shared library exports exactly the functions that the public headers mark,
-has its SONAME and needs nothing but SQLite and libpq; libpostern-redis exports
-what postern/redis.h marks, and needs hiredis and OpenSSL. All are hardened.
+has its SONAME and needs nothing but SQLite and libpq; another one exports what
+its header marks, and needs its own libraries only. All are hardened.
 """
 
 import os
@@ -27,15 +27,20 @@ def output(*command):
     ).stdout
 
 
-OTHERS = ["include/postern/redis.h"]
+# Libraries beside libpostern: what each needs but that.
+OTHERS = {
+    "rabbitmq": {"librabbitmq.so.4"},
+    "redis": {"libhiredis.so.0.14", "libssl.so.3", "libcrypto.so.3"},
+}
 
 
-def marked(files, others=False):
-    """Names that POSTERN_EXPORT marks in the public headers, or in those of
-    other libraries."""
+def marked(files, other=None):
+    """Names that POSTERN_EXPORT marks in the public headers, or in that of
+    another library."""
+    of_others = {f"include/postern/{name}.h": name for name in OTHERS}
     names = set()
     for file in files:
-        if file.path.startswith("include/") and others == (file.path in OTHERS):
+        if file.path.startswith("include/") and of_others.get(file.path) == other:
             code = re.sub(r"^[ \t]*#(.*\\\n)*.*", "", file.code, flags=re.M)
             for match in re.finditer(r"\bPOSTERN_EXPORT\b([^;{]*)", code):
                 names.add(re.search(r"(\w+)[ \t]*(\(|\[|$)", match[1])[1])
@@ -77,22 +82,23 @@ def is_sanitized(path):
     return any("san.so" in name for name in dynamic(path, "NEEDED"))
 
 
-def redis_cases(out, root, library):
+def other_cases(out, root, library):
+    name = os.path.basename(library).split(".")[0]
+    other = name[len("libpostern-") :]
     out.case(
-        "libpostern-redis exports exactly its public functions",
-        differences(marked(tree.read(root), True), exported(library)),
+        f"{name} exports exactly its public functions",
+        differences(marked(tree.read(root), other), exported(library)),
     )
-    wanted = {"libpostern.so.0", "libhiredis.so.0.14", "libssl.so.3",
-              "libcrypto.so.3"}
+    wanted = {"libpostern.so.0", *OTHERS[other]}
     found = {n for n in dynamic(library, "NEEDED") if not RUNTIME.match(n)}
     out.case(
-        "libpostern-redis needs libpostern, hiredis and OpenSSL only",
+        f"{name} needs libpostern and its own libraries only",
         [] if found <= wanted else [f"it needs {sorted(found)}"],
     )
     soname = dynamic(library, "SONAME")
     out.case(
-        "libpostern-redis has a SONAME",
-        [] if soname == ["libpostern-redis.so.0"] else [f"it is {soname}"],
+        f"{name} has a SONAME",
+        [] if soname == [f"{name}.so.0"] else [f"it is {soname}"],
     )
 
 
@@ -125,8 +131,8 @@ def main():
             and name not in ("libsqlite3.so.0", "libpq.so.5")
         ),
     )
-    if len(sys.argv) > 4:
-        redis_cases(out, root, sys.argv[4])
+    for other in sys.argv[4:]:
+        other_cases(out, root, other)
     if not is_sanitized(library):
         out.case(
             "the library and the command are hardened",

@@ -15,12 +15,15 @@ ROOMS = [
     ["base"],
     ["core"],
     ["store", "source", "handler", "redis"],
+    ["rabbitmq"],
     ["runner"],
     ["server"],
     ["cli"],
 ]
 PLACES = {room: place for place, rooms in enumerate(ROOMS) for room in rooms}
-LIBRARY_ROOMS = ["base", "core", "store", "source", "handler", "redis", "runner"]
+LIBRARY_ROOMS = [
+    "base", "core", "store", "source", "handler", "redis", "rabbitmq", "runner"
+]
 
 INCLUDE = r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]'
 
@@ -84,6 +87,9 @@ def libraries_stay_in_their_rooms(files):
         "curl/curl.h": r"src/(server|cli)/",
         "jansson.h": r"src/(server|cli)/",
         "hiredis/hiredis.h": r"src/redis/",
+        "amqp.h": r"src/rabbitmq/",
+        "amqp_ssl_socket.h": r"src/rabbitmq/",
+        "amqp_tcp_socket.h": r"src/rabbitmq/",
         "openssl/ssl.h": r"src/redis/",
         "openssl/evp.h": r"src/redis/",
     }

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Compiles every header alone: check_headers.py ROOT [--server] [--postgres]
-    [--redis]
+    [--rabbitmq] [--redis]
 
 Public headers as C17 and as C++17, with gcc and with clang; internal ones as
 C17 with gcc, so that a file can include them in any order. Headers of the
 command's rooms need its libraries and are left out without --server, those of
 the PostgreSQL store need libpq and are left out without --postgres, and those
-of Redis need hiredis and OpenSSL and are left out without --redis.
+of RabbitMQ and Redis need librabbitmq, or hiredis and OpenSSL, and are left out
+without --rabbitmq or --redis.
 """
 
 import os
@@ -47,6 +48,8 @@ def main():
     rooms = ["base", "core", "store", "source", "handler", "runner"]
     if "--server" in sys.argv:
         rooms += ["server", "cli"]
+    if "--rabbitmq" in sys.argv:
+        rooms += ["rabbitmq"]
     if "--redis" in sys.argv:
         rooms += ["redis"]
     out = tap.Tap()

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_CLI_BROKERS_H
+#define POSTERN_CLI_BROKERS_H
+
+/* Registers the sources and publishers that are in libraries of their own. */
+void postern__cli_brokers_register(void);
+
+#endif

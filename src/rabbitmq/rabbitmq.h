@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_RABBITMQ_RABBITMQ_H
+#define POSTERN_RABBITMQ_RABBITMQ_H
+
+/*
+ * Shared by the files of this room: address.c parses a URL, link.c has a
+ * connection with its channel, envelope.c makes a message of a delivery,
+ * source.c is the source.
+ */
+
+#include <amqp.h>
+#include <postern/error.h>
+#include <postern/message.h>
+#include <postern/sys/handler.h>
+#include <postern/sys/source.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+
+#define RABBITMQ_HOST_COUNT_MAX 8
+#define RABBITMQ_HOST_LEN_MAX 255
+/* A short string of AMQP, in bytes. */
+#define RABBITMQ_SHORT_LEN_MAX 255
+/* All that is done over a connection is done on one channel. */
+#define RABBITMQ_CHANNEL 1
+
+/* A parsed URL. Without pointers, so that it needs no destructor but _wipe. */
+struct postern__rabbitmq_address {
+	bool tls;
+	size_t host_count;
+	struct postern__rabbitmq_host {
+		char name[RABBITMQ_HOST_LEN_MAX + 1];
+		int port;
+	} hosts[RABBITMQ_HOST_COUNT_MAX];
+	char user[RABBITMQ_SHORT_LEN_MAX + 1];
+	char password[1024];
+	char vhost[RABBITMQ_SHORT_LEN_MAX + 1];
+};
+
+/* Errors quote no value of the URL. */
+int postern__rabbitmq_address_parse(const char *url,
+		struct postern__rabbitmq_address *out, struct postern_error *error);
+void postern__rabbitmq_address_wipe(struct postern__rabbitmq_address *address);
+/* For the tables of options. */
+int postern__rabbitmq_url_check(const char *url, struct postern_error *error);
+
+/* Where and how to connect. */
+struct postern__rabbitmq_peer {
+	struct postern__rabbitmq_address address;
+	int heartbeat_s;
+	char *ca_file; /* NULL: those of the system */
+};
+
+/* Copies the texts. On failure nothing is to be finished. */
+int postern__rabbitmq_peer_init(struct postern__rabbitmq_peer *peer,
+		const char *url, int64_t heartbeat_ms, const char *ca_file,
+		struct postern_error *error);
+void postern__rabbitmq_peer_finish(struct postern__rabbitmq_peer *peer);
+
+/* A connection with one channel. Used by one thread. */
+struct postern__rabbitmq_link {
+	amqp_connection_state_t state; /* NULL: not connected */
+	int fd;
+	int heartbeat_s;
+	bool blocked; /* the broker takes no messages now */
+	char blocked_why[128];
+	int64_t beat_at_ms; /* when the last heartbeat was sent by hand */
+	char place[RABBITMQ_HOST_LEN_MAX + 32]; /* "RabbitMQ at 'host:5672'" */
+};
+
+/* Connect to one of the hosts, log in and open the channel. Waits at most some
+   seconds for each step. */
+int postern__rabbitmq_link_open(struct postern__rabbitmq_link *link,
+		const struct postern__rabbitmq_peer *peer, size_t host,
+		struct postern_error *error);
+/* politely  tell the broker, and wait for its answer for a moment. */
+void postern__rabbitmq_link_close(struct postern__rabbitmq_link *link,
+		bool politely);
+
+enum postern__rabbitmq_read {
+	RABBITMQ_READ_NONE = 0, /* nothing more is there now */
+	RABBITMQ_READ_FRAME,    /* a frame of the channel */
+	RABBITMQ_READ_LOST      /* the connection or the channel has ended */
+};
+
+/* Read one frame without waiting. What concerns the connection is done here.
+   A frame is valid until postern__rabbitmq_link_release(). */
+enum postern__rabbitmq_read
+postern__rabbitmq_link_read(struct postern__rabbitmq_link *link,
+		amqp_frame_t *out, struct postern_error *error);
+void postern__rabbitmq_link_release(struct postern__rabbitmq_link *link);
+/* Whether frames were received that poll() does not know of. */
+bool postern__rabbitmq_link_has_more(const struct postern__rabbitmq_link *link);
+/* Send a heartbeat if one is due, while nothing is read. */
+int postern__rabbitmq_link_beat(struct postern__rabbitmq_link *link,
+		struct postern_error *error);
+/* The end of a request that waits for an answer. `what`: "declare queue
+   'q'". */
+int postern__rabbitmq_link_check(struct postern__rabbitmq_link *link,
+		amqp_rpc_reply_t reply, const char *what, struct postern_error *error);
+/* The result of a call that only sends. */
+int postern__rabbitmq_link_sent(struct postern__rabbitmq_link *link, int status,
+		struct postern_error *error);
+
+/* How long to wait before the n-th attempt in a row to connect: 1 to 30 s, half
+   of it random. base_ms: at most a second. */
+int64_t postern__rabbitmq_delay_ms(unsigned failures, int64_t base_ms);
+int64_t postern__rabbitmq_now_ms(void);
+
+/* The options of a source that decide what a delivery becomes. */
+struct postern__rabbitmq_mapping {
+	const char *source; /* NULL: the channel's name */
+};
+
+/*
+ * Make a message of the properties of a delivery; its body is not yet known.
+ * All texts are copied into the arena.
+ *
+ * structured_out  the body is the event: postern__rabbitmq_envelope_event().
+ *
+ * POSTERN_E_INVALID if it cannot become a message, POSTERN_E_NOMEM.
+ */
+int postern__rabbitmq_envelope_read(const amqp_basic_properties_t *properties,
+		const struct postern__rabbitmq_mapping *mapping,
+		struct postern__arena *arena, struct postern_message *out,
+		bool *structured_out, struct postern_error *error);
+/* Replace the message by the CloudEvent in its body. */
+int postern__rabbitmq_envelope_event(struct postern_message *message,
+		struct postern__arena *arena, struct postern_error *error);
+/* The value of a header as text, in the arena; nested ones as JSON. */
+int postern__rabbitmq_value_text(const amqp_field_value_t *value,
+		struct postern__arena *arena, const char **out,
+		struct postern_error *error);
+
+/* Tests only: how many deliveries of all its connections it has settled with
+   the broker. From any thread. */
+size_t postern__rabbitmq_source_settled(struct postern_source *source);
+
+extern const struct postern_source_kind postern__rabbitmq_source_kind;
+
+#endif

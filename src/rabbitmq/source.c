@@ -1,0 +1,791 @@
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * The source: one thread owns the connection, reads deliveries, passes them on
+ * and acknowledges them.
+ *
+ * A position counts the deliveries of all connections, from 1, and is the tag
+ * of the sink. `base` is the last position of the former connections: positions
+ * up to it have nothing to be acknowledged any more, whatever is still said
+ * about them, and those above it minus `base` are the delivery tags of the
+ * present channel.
+ *
+ * A delivery is kept until its result is known. If the store cannot take it, it
+ * stays here and is passed on again later: to give it back to the broker would
+ * count as a delivery there, and a quorum queue dead-letters after some of
+ * them. Acknowledged is only a prefix, by the last tag of it, with `multiple`;
+ * what was rejected within it was settled before.
+ */
+
+#include <assert.h>
+#include <poll.h>
+#include <postern/source.h>
+#include <postern/sys/option.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "base/fail.h"
+#include "rabbitmq/rabbitmq.h"
+
+#define CONSUMER_TAG "postern"
+#define IDLE_MS 5000
+/* How often the broker is asked for the length of the queue. */
+#define LAG_MS 1000
+#define DELAY_MS_FIRST 1000
+/* Frames that are read before completions are looked at again. */
+#define READ_COUNT_MAX 512
+/* More than this is not kept for the next delivery. */
+#define KEPT_BYTES_MAX 16384
+/* The library decodes nested headers by recursion, a few bytes of a frame at
+   each level. */
+#define STACK_BYTES ((size_t)64 * 1024 * 1024)
+
+enum unacceptable { UNACCEPTABLE_REJECT, UNACCEPTABLE_DROP };
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_ARRIVING, /* its body is not complete */
+	SLOT_READY,    /* to be passed on */
+	SLOT_SENT,     /* the sink has it */
+	SLOT_DONE,     /* to be acknowledged */
+	SLOT_GONE      /* was rejected: nothing to be acknowledged */
+};
+
+/* A delivery. */
+struct slot {
+	enum slot_state state;
+	struct postern__arena arena; /* of the message */
+	struct postern_message message;
+	size_t bytes;
+};
+
+/* The delivery whose frames arrive. */
+struct arriving {
+	struct slot *slot; /* NULL: none */
+	bool has_header;
+	bool structured;
+	bool oversized;
+	char *body;
+	uint64_t size;
+	uint64_t received;
+	char why[POSTERN_ERROR_TEXT_MAX]; /* it is unacceptable; "": it is not */
+};
+
+struct rabbit {
+	struct postern_source base_source;
+	struct postern__rabbitmq_peer peer;
+	char *queue;
+	char *source; /* may be NULL */
+	uint32_t prefetch;
+	size_t bytes_max;
+	enum unacceptable on_unacceptable;
+
+	struct postern_sink *sink;
+	struct postern_completions *completions;
+	struct postern_prefix *prefix;
+	pthread_t thread;
+	atomic_bool stopping;
+	atomic_bool ending;
+	atomic_size_t settled; /* with the broker */
+
+	/* Used by the thread alone. */
+	struct postern__rabbitmq_link link;
+	struct slot *slots; /* of position p at p % prefetch */
+	uint64_t base;
+	uint64_t received; /* deliveries of this connection */
+	uint64_t next_ack; /* the first position that is not acknowledged */
+	uint64_t cursor;   /* the first that was not passed on */
+	size_t in_flight;  /* of all connections */
+	size_t bytes;
+	struct arriving arriving;
+	bool cancelled; /* the consumer, because of the stop */
+	unsigned failures;
+	size_t host;
+	int64_t connect_at_ms;
+	int64_t retry_at_ms;
+	int64_t lag_at_ms;
+};
+
+static const struct postern_source_ops rabbit_ops;
+
+static struct rabbit *from_base(struct postern_source *source) {
+	assert(source->ops == &rabbit_ops);
+	return container_of(source, struct rabbit, base_source);
+}
+
+static struct slot *slot_at(struct rabbit *self, uint64_t position) {
+	return &self->slots[position % self->prefetch];
+}
+
+static void empty_slot(struct rabbit *self, struct slot *slot) {
+	self->bytes -= slot->bytes;
+	slot->bytes = 0;
+	if (slot->arena.bytes_held > KEPT_BYTES_MAX) {
+		postern__arena_finish(&slot->arena);
+	} else {
+		postern__arena_reset(&slot->arena);
+	}
+}
+
+/* The connection is of no use any more. why: NULL if that is no error. */
+static void disconnect(struct rabbit *self, const char *why, bool politely) {
+	int64_t retry_ms = postern_sink_retry_delay_ms(self->sink);
+	postern_sink_disconnected(self->sink, why);
+	postern_sink_set_lag(self->sink, -1);
+	postern__rabbitmq_link_close(&self->link, politely);
+	for (uint32_t i = 0; i < self->prefetch; i++) {
+		if (self->slots[i].state != SLOT_FREE) {
+			empty_slot(self, &self->slots[i]);
+			self->slots[i].state = SLOT_FREE;
+		}
+	}
+	self->arriving = (struct arriving){ 0 };
+	self->base += self->received;
+	self->received = 0;
+	self->next_ack = self->base + 1;
+	self->cursor = self->next_ack;
+	postern_prefix_reset(self->prefix, self->next_ack);
+	self->connect_at_ms =
+			postern__rabbitmq_now_ms() +
+			postern__rabbitmq_delay_ms(self->failures++,
+					retry_ms < DELAY_MS_FIRST ? retry_ms : DELAY_MS_FIRST);
+	self->host = (self->host + 1) % self->peer.address.host_count;
+}
+
+static bool is_connected(const struct rabbit *self) {
+	return self->link.state != NULL;
+}
+
+/* Whether a call that sends has succeeded; if not, the connection is lost. */
+static bool sent(struct rabbit *self, int status) {
+	struct postern_error error;
+	int r = postern__rabbitmq_link_sent(&self->link, status, &error);
+	if (r) {
+		disconnect(self, error.text, false);
+	}
+	return !r;
+}
+
+static int consume(struct rabbit *self, struct postern_error *error) {
+	char what[RABBITMQ_SHORT_LEN_MAX + 40];
+	(void)amqp_basic_qos(self->link.state, RABBITMQ_CHANNEL, 0,
+			(uint16_t)self->prefetch, 0);
+	int r = postern__rabbitmq_link_check(&self->link,
+			amqp_get_rpc_reply(self->link.state), "set the prefetch", error);
+	if (r) {
+		return r;
+	}
+	(void)snprintf(what, sizeof what, "consume from queue '%s'", self->queue);
+	(void)amqp_basic_consume(self->link.state, RABBITMQ_CHANNEL,
+			amqp_cstring_bytes(self->queue), amqp_cstring_bytes(CONSUMER_TAG),
+			0, 0, 0, amqp_empty_table);
+	return postern__rabbitmq_link_check(&self->link,
+			amqp_get_rpc_reply(self->link.state), what, error);
+}
+
+static void connect_broker(struct rabbit *self) {
+	struct postern_error error;
+	int r = postern__rabbitmq_link_open(&self->link, &self->peer, self->host,
+			&error);
+	if (!r) {
+		r = consume(self, &error);
+	}
+	if (r) {
+		disconnect(self, error.text, false);
+		return;
+	}
+	self->failures = 0;
+	self->cancelled = false;
+	self->lag_at_ms = 0;
+	postern_sink_connected(self->sink);
+}
+
+/* Acknowledge the prefix that is done. */
+static void acknowledge(struct rabbit *self) {
+	uint64_t end = postern_prefix_first(self->prefix);
+	uint64_t last = 0;
+	size_t count = (size_t)(end - self->next_ack);
+	for (uint64_t i = self->next_ack; i < end; i++) {
+		struct slot *slot = slot_at(self, i);
+		last = slot->state == SLOT_DONE ? i : last;
+		slot->state = SLOT_FREE;
+	}
+	self->next_ack = end;
+	/* The last tag must be one that is not settled yet. */
+	if (last > 0) {
+		if (!sent(self, amqp_basic_ack(self->link.state, RABBITMQ_CHANNEL,
+								last - self->base, 1))) {
+			return;
+		}
+	}
+	self->settled += count;
+}
+
+static void settle(struct rabbit *self, uint64_t position,
+		enum slot_state state) {
+	struct slot *slot = slot_at(self, position);
+	empty_slot(self, slot);
+	slot->state = state;
+	(void)postern_prefix_done(self->prefix, position);
+}
+
+/* A message that will never be accepted. */
+static void refuse(struct rabbit *self, uint64_t position) {
+	if (self->on_unacceptable == UNACCEPTABLE_DROP) {
+		settle(self, position, SLOT_DONE);
+		return;
+	}
+	if (sent(self, amqp_basic_reject(self->link.state, RABBITMQ_CHANNEL,
+						   position - self->base, 0))) {
+		settle(self, position, SLOT_GONE);
+	}
+}
+
+static void take_completion(struct rabbit *self,
+		const struct postern_completed *item) {
+	self->in_flight--;
+	/* Of a former connection: the broker delivers it again. */
+	if (item->tag <= self->base || !is_connected(self)) {
+		return;
+	}
+	struct slot *slot = slot_at(self, item->tag);
+	switch (item->verdict) {
+	case POSTERN_VERDICT_ACCEPTED:
+	case POSTERN_VERDICT_DUPLICATE: settle(self, item->tag, SLOT_DONE); return;
+	case POSTERN_VERDICT_CONFLICT:
+	case POSTERN_VERDICT_REJECTED: refuse(self, item->tag); return;
+	case POSTERN_VERDICT_UNAVAILABLE:
+	default: break;
+	}
+	slot->state = SLOT_READY;
+	self->cursor = item->tag < self->cursor ? item->tag : self->cursor;
+	self->retry_at_ms = postern__rabbitmq_now_ms() +
+						postern_sink_retry_delay_ms(self->sink);
+}
+
+static void take_completions(struct rabbit *self) {
+	struct postern_completed items[256];
+	size_t count;
+	do {
+		count = postern_completions_take(self->completions, items,
+				sizeof items / sizeof items[0]);
+		for (size_t i = 0; i < count; i++) {
+			take_completion(self, &items[i]);
+		}
+	} while (count == sizeof items / sizeof items[0]);
+	if (is_connected(self)) {
+		acknowledge(self);
+	}
+}
+
+/* Pass on what has arrived, in its order. */
+static void pass_on(struct rabbit *self) {
+	uint64_t end =
+			self->base + self->received + 1 - (self->arriving.slot != NULL);
+	if (self->stopping || !is_connected(self) ||
+			postern__rabbitmq_now_ms() < self->retry_at_ms) {
+		return;
+	}
+	while (self->cursor < end && self->in_flight < self->prefetch) {
+		struct slot *slot = slot_at(self, self->cursor);
+		/* Positions from next_ack on have a slot of their own. */
+		bool ready =
+				self->cursor >= self->next_ack && slot->state == SLOT_READY;
+		if (ready) {
+			slot->state = SLOT_SENT;
+			if (!postern_sink_accept(self->sink, NULL, &slot->message,
+						self->cursor)) {
+				slot->state = SLOT_READY;
+				return;
+			}
+			self->in_flight++;
+		}
+		self->cursor++;
+	}
+}
+
+/* All of it has arrived. */
+static void delivery_complete(struct rabbit *self) {
+	struct arriving *arriving = &self->arriving;
+	struct slot *slot = arriving->slot;
+	struct postern_error error;
+	uint64_t position = self->base + self->received;
+	if (!arriving->why[0]) {
+		slot->message.body = arriving->body;
+		slot->message.body_len = (size_t)arriving->size;
+	}
+	if (!arriving->why[0] && arriving->structured &&
+			postern__rabbitmq_envelope_event(&slot->message, &slot->arena,
+					&error)) {
+		(void)snprintf(arriving->why, sizeof arriving->why, "%s", error.text);
+	}
+	slot->state = SLOT_READY;
+	slot->bytes = slot->arena.bytes_held;
+	self->bytes += slot->bytes;
+	arriving->slot = NULL;
+	if (arriving->why[0]) {
+		postern_sink_reject(self->sink, position, arriving->why);
+		refuse(self, position);
+	}
+}
+
+static int fail_protocol(const struct rabbit *self, const char *what,
+		struct postern_error *error) {
+	return postern__fail(error, POSTERN_E_UNAVAILABLE, "%s sent %s",
+			self->link.place, what);
+}
+
+static int begin_delivery(struct rabbit *self,
+		const amqp_basic_deliver_t *deliver, struct postern_error *error) {
+	uint64_t position = self->base + self->received + 1;
+	if (self->arriving.slot) {
+		return fail_protocol(self, "a delivery inside another one", error);
+	}
+	if (deliver->delivery_tag != self->received + 1) {
+		return fail_protocol(self, "delivery tags with a gap", error);
+	}
+	if (position - self->next_ack >= self->prefetch) {
+		return fail_protocol(self, "more messages than the prefetch", error);
+	}
+	self->received++;
+	self->arriving = (struct arriving){ .slot = slot_at(self, position) };
+	self->arriving.slot->state = SLOT_ARRIVING;
+	return POSTERN_OK;
+}
+
+static int read_method(struct rabbit *self, const amqp_method_t *method,
+		struct postern_error *error) {
+	const amqp_queue_declare_ok_t *queue = method->decoded;
+	switch (method->id) {
+	case AMQP_BASIC_DELIVER_METHOD:
+		return begin_delivery(self, method->decoded, error);
+	case AMQP_BASIC_CANCEL_METHOD:
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"%s ended the consumer: queue '%s' was deleted or has moved",
+				self->link.place, self->queue);
+	case AMQP_QUEUE_DECLARE_OK_METHOD:
+		postern_sink_set_lag(self->sink,
+				(int64_t)queue->message_count +
+						(int64_t)(self->base + self->received + 1 -
+								  self->next_ack));
+		return POSTERN_OK;
+	default: return POSTERN_OK;
+	}
+}
+
+static int read_header(struct rabbit *self, const amqp_frame_t *frame,
+		struct postern_error *error) {
+	const struct postern__rabbitmq_mapping mapping = { self->source };
+	struct arriving *arriving = &self->arriving;
+	struct slot *slot = arriving->slot;
+	if (!slot || arriving->has_header) {
+		return fail_protocol(self, "a header without a delivery", error);
+	}
+	arriving->has_header = true;
+	arriving->size = frame->payload.properties.body_size;
+	arriving->oversized = arriving->size > POSTERN_BODY_LEN_MAX;
+	int r = postern__rabbitmq_envelope_read(frame->payload.properties.decoded,
+			&mapping, &slot->arena, &slot->message, &arriving->structured,
+			error);
+	if (r == POSTERN_E_NOMEM) {
+		return r;
+	}
+	if (r) {
+		(void)snprintf(arriving->why, sizeof arriving->why, "%s", error->text);
+	} else if (arriving->oversized) {
+		(void)snprintf(arriving->why, sizeof arriving->why,
+				"the body has %llu bytes, the limit is %zu",
+				(unsigned long long)arriving->size, POSTERN_BODY_LEN_MAX);
+	} else {
+		arriving->body =
+				postern__arena_alloc(&slot->arena, (size_t)arriving->size + 1);
+	}
+	if (!arriving->body && !arriving->why[0]) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	return POSTERN_OK;
+}
+
+static int read_body(struct rabbit *self, amqp_bytes_t fragment,
+		struct postern_error *error) {
+	struct arriving *arriving = &self->arriving;
+	if (!arriving->slot || !arriving->has_header ||
+			fragment.len > arriving->size - arriving->received) {
+		return fail_protocol(self, "a body that belongs to nothing", error);
+	}
+	if (arriving->body) {
+		memcpy(arriving->body + arriving->received, fragment.bytes,
+				fragment.len);
+	}
+	arriving->received += fragment.len;
+	return POSTERN_OK;
+}
+
+static int read_frame(struct rabbit *self, const amqp_frame_t *frame,
+		struct postern_error *error) {
+	int r = POSTERN_OK;
+	switch (frame->frame_type) {
+	case AMQP_FRAME_METHOD:
+		r = read_method(self, &frame->payload.method, error);
+		break;
+	case AMQP_FRAME_HEADER: r = read_header(self, frame, error); break;
+	case AMQP_FRAME_BODY:
+		r = read_body(self, frame->payload.body_fragment, error);
+		break;
+	default: break;
+	}
+	return r;
+}
+
+static bool may_read(const struct rabbit *self) {
+	return is_connected(self) && !self->stopping &&
+		   (self->bytes < self->bytes_max || self->arriving.slot);
+}
+
+static void read_frames(struct rabbit *self) {
+	struct postern_error error;
+	for (size_t i = 0; i < READ_COUNT_MAX && may_read(self); i++) {
+		amqp_frame_t frame;
+		enum postern__rabbitmq_read read =
+				postern__rabbitmq_link_read(&self->link, &frame, &error);
+		if (read == RABBITMQ_READ_NONE) {
+			return;
+		}
+		if (read == RABBITMQ_READ_LOST || read_frame(self, &frame, &error)) {
+			disconnect(self, error.text, false);
+			return;
+		}
+		postern__rabbitmq_link_release(&self->link);
+		const struct arriving *arriving = &self->arriving;
+		if (arriving->slot && arriving->has_header &&
+				arriving->received == arriving->size) {
+			delivery_complete(self);
+		}
+	}
+}
+
+static void ask_for_lag(struct rabbit *self) {
+	int64_t now_ms = postern__rabbitmq_now_ms();
+	amqp_queue_declare_t declare = {
+		.queue = amqp_cstring_bytes(self->queue),
+		.passive = 1,
+	};
+	if (now_ms < self->lag_at_ms) {
+		return;
+	}
+	self->lag_at_ms = now_ms + LAG_MS;
+	(void)sent(self, amqp_send_method(self->link.state, RABBITMQ_CHANNEL,
+							 AMQP_QUEUE_DECLARE_METHOD, &declare));
+}
+
+/* The stop: no further deliveries. */
+static void cancel_consumer(struct rabbit *self) {
+	amqp_basic_cancel_t cancel = {
+		.consumer_tag = amqp_cstring_bytes(CONSUMER_TAG),
+		.nowait = 1,
+	};
+	if (!self->cancelled) {
+		self->cancelled = true;
+		(void)sent(self, amqp_send_method(self->link.state, RABBITMQ_CHANNEL,
+								 AMQP_BASIC_CANCEL_METHOD, &cancel));
+	}
+}
+
+static void keep_alive(struct rabbit *self) {
+	struct postern_error error;
+	if (is_connected(self) && !may_read(self) &&
+			postern__rabbitmq_link_beat(&self->link, &error)) {
+		disconnect(self, error.text, false);
+	}
+}
+
+static void work(struct rabbit *self) {
+	take_completions(self);
+	if (!is_connected(self) && !self->stopping &&
+			postern__rabbitmq_now_ms() >= self->connect_at_ms) {
+		connect_broker(self);
+	}
+	read_frames(self);
+	pass_on(self);
+	if (is_connected(self)) {
+		acknowledge(self); /* what was refused on arrival */
+	}
+	if (is_connected(self) && self->stopping) {
+		cancel_consumer(self);
+	} else if (is_connected(self)) {
+		ask_for_lag(self);
+	}
+	keep_alive(self);
+}
+
+static int64_t wait_ms(const struct rabbit *self) {
+	int64_t now_ms = postern__rabbitmq_now_ms();
+	int64_t until_ms = now_ms + IDLE_MS;
+	if (is_connected(self) && self->link.heartbeat_s > 0) {
+		int64_t beat_ms = now_ms + self->link.heartbeat_s * INT64_C(400);
+		until_ms = beat_ms < until_ms ? beat_ms : until_ms;
+	}
+	if (!is_connected(self) && !self->stopping &&
+			self->connect_at_ms < until_ms) {
+		until_ms = self->connect_at_ms;
+	}
+	if (is_connected(self) && self->retry_at_ms > now_ms &&
+			self->retry_at_ms < until_ms) {
+		until_ms = self->retry_at_ms;
+	}
+	return until_ms > now_ms ? until_ms - now_ms : 0;
+}
+
+static void wait_for_input(struct rabbit *self) {
+	bool reads = may_read(self);
+	struct pollfd fds[] = {
+		{ .fd = postern_completions_fd(self->completions), .events = POLLIN },
+		{ .fd = self->link.fd, .events = reads ? POLLIN : 0 },
+	};
+	bool more = reads && postern__rabbitmq_link_has_more(&self->link);
+	(void)poll(fds, is_connected(self) ? 2 : 1, more ? 0 : (int)wait_ms(self));
+	if (!reads && is_connected(self) &&
+			(fds[1].revents & (POLLERR | POLLHUP))) {
+		disconnect(self, "the connection was closed", false);
+	}
+}
+
+static void *rabbit_loop(void *context) {
+	struct rabbit *self = context;
+	while (!self->ending) {
+		work(self);
+		wait_for_input(self);
+	}
+	take_completions(self);
+	if (is_connected(self)) {
+		disconnect(self, NULL, true);
+	}
+	return NULL;
+}
+
+static int start_thread(struct rabbit *self, struct postern_error *error) {
+	pthread_attr_t attributes;
+	int r = pthread_attr_init(&attributes);
+	if (!r) {
+		r = pthread_attr_setstacksize(&attributes, STACK_BYTES);
+		if (!r) {
+			r = pthread_create(&self->thread, &attributes, rabbit_loop, self);
+		}
+		(void)pthread_attr_destroy(&attributes);
+	}
+	return r ? postern__fail(error, POSTERN_E_NOMEM,
+					   "cannot start a thread: %s", strerror(r))
+			 : POSTERN_OK;
+}
+
+static int rabbit_start(struct postern_source *source,
+		struct postern_sink *sink, struct postern_error *error) {
+	struct rabbit *self = from_base(source);
+	self->sink = sink;
+	self->stopping = false;
+	self->ending = false;
+	self->failures = 0;
+	self->host = 0;
+	self->connect_at_ms = 0;
+	self->retry_at_ms = 0;
+	return start_thread(self, error);
+}
+
+size_t postern__rabbitmq_source_settled(struct postern_source *source) {
+	return from_base(source)->settled;
+}
+
+static void rabbit_complete(struct postern_source *source,
+		const struct postern_completion *completion) {
+	postern_completions_put(from_base(source)->completions, completion);
+}
+
+static void rabbit_resume(struct postern_source *source) {
+	postern_completions_wake(from_base(source)->completions);
+}
+
+static void rabbit_stop(struct postern_source *source) {
+	struct rabbit *self = from_base(source);
+	self->stopping = true;
+	postern_completions_wake(self->completions);
+}
+
+static void rabbit_end(struct postern_source *source) {
+	struct rabbit *self = from_base(source);
+	self->ending = true;
+	postern_completions_wake(self->completions);
+	(void)pthread_join(self->thread, NULL);
+	assert(self->in_flight == 0);
+}
+
+static void rabbit_destroy(struct postern_source *source) {
+	struct rabbit *self = from_base(source);
+	for (uint32_t i = 0; self->slots && i < self->prefetch; i++) {
+		postern__arena_finish(&self->slots[i].arena);
+	}
+	postern_completions_destroy(self->completions);
+	postern_prefix_destroy(self->prefix);
+	postern__rabbitmq_peer_finish(&self->peer);
+	free(self->slots);
+	free(self->queue);
+	free(self->source);
+	free(self);
+}
+
+static const struct postern_source_ops rabbit_ops = {
+	.version = POSTERN_SOURCE_OPS_VERSION,
+	.name = "rabbitmq",
+	.tag_name = "delivery",
+	.start = rabbit_start,
+	.complete = rabbit_complete,
+	.resume = rabbit_resume,
+	.stop = rabbit_stop,
+	.end = rabbit_end,
+	.destroy = rabbit_destroy,
+};
+
+struct settings {
+	const char *url;
+	const char *queue;
+	uint32_t prefetch;
+	uint64_t prefetch_bytes;
+	const char *source;
+	int on_unacceptable;
+	int64_t heartbeat_ms;
+	const char *ca_file;
+};
+
+static int fill(struct rabbit *self, const struct settings *settings,
+		struct postern_error *error) {
+	self->slots = calloc(self->prefetch, sizeof *self->slots);
+	self->queue = strdup(settings->queue);
+	self->source = settings->source ? strdup(settings->source) : NULL;
+	if (!self->slots || !self->queue || (settings->source && !self->source)) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	int r = postern_completions_create(self->prefetch, &self->completions,
+			error);
+	if (!r) {
+		r = postern_prefix_create(self->prefetch, &self->prefix, error);
+	}
+	return r ? r
+			 : postern__rabbitmq_peer_init(&self->peer, settings->url,
+					   settings->heartbeat_ms, settings->ca_file, error);
+}
+
+static int rabbit_create(const void *given, struct postern_source **out,
+		struct postern_error *error) {
+	const struct settings *settings = given;
+	struct rabbit *self = calloc(1, sizeof *self);
+	if (!self) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	self->base_source.ops = &rabbit_ops;
+	self->link.fd = -1;
+	self->prefetch = settings->prefetch;
+	self->bytes_max = (size_t)settings->prefetch_bytes;
+	self->on_unacceptable = (enum unacceptable)settings->on_unacceptable;
+	self->next_ack = 1;
+	self->cursor = 1;
+	int r = fill(self, settings, error);
+	if (r) {
+		rabbit_destroy(&self->base_source);
+		return r;
+	}
+	*out = &self->base_source;
+	return POSTERN_OK;
+}
+
+static int check_short(const char *text, struct postern_error *error) {
+	return strlen(text) <= RABBITMQ_SHORT_LEN_MAX
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_INVALID,
+							 "the name is over %d bytes",
+							 RABBITMQ_SHORT_LEN_MAX);
+}
+
+static const struct postern_option rabbit_options[] = {
+	{
+			.name = "url",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct settings, url),
+			.flags = POSTERN_OPTION_REQUIRED | POSTERN_OPTION_SECRET,
+			.help = "the broker: amqp://USER:PASSWORD@HOST/VHOST",
+			.form = "URL",
+			.check = postern__rabbitmq_url_check,
+	},
+	{
+			.name = "queue",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct settings, queue),
+			.flags = POSTERN_OPTION_REQUIRED,
+			.help = "the queue to consume from",
+			.form = "NAME",
+			.check = check_short,
+	},
+	{
+			.name = "prefetch",
+			.type = POSTERN_OPTION_COUNT,
+			.offset = offsetof(struct settings, prefetch),
+			.min = 1,
+			.max = UINT16_MAX,
+			.fallback = "1000",
+			.help = "the most messages that are not acknowledged yet",
+	},
+	{
+			.name = "prefetch_bytes",
+			.type = POSTERN_OPTION_SIZE,
+			.offset = offsetof(struct settings, prefetch_bytes),
+			.min = 65536,
+			.max = UINT64_C(1) << 40,
+			.fallback = "64MiB",
+			.help = "no further message is read while as much is not stored",
+	},
+	{
+			.name = "source",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct settings, source),
+			.help = "the source of messages that are no CloudEvents (the "
+					"channel's name)",
+			.form = "TEXT",
+	},
+	{
+			.name = "on_unacceptable",
+			.type = POSTERN_OPTION_CHOICE,
+			.offset = offsetof(struct settings, on_unacceptable),
+			.choices = "reject|drop",
+			.fallback = "reject",
+			.help = "what happens to a message that can never be accepted",
+	},
+	{
+			.name = "heartbeat",
+			.type = POSTERN_OPTION_DURATION,
+			.offset = offsetof(struct settings, heartbeat_ms),
+			.min = 1000,
+			.max = 600000,
+			.fallback = "30s",
+			.help = "a connection that is silent for as long is lost",
+	},
+	{
+			.name = "ca_file",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct settings, ca_file),
+			.flags = POSTERN_OPTION_PATH,
+			.help = "amqps: the certificates that are trusted",
+			.form = "FILE",
+	},
+};
+
+const struct postern_source_kind postern__rabbitmq_source_kind = {
+	.size = sizeof(struct postern_source_kind),
+	.name = "rabbitmq",
+	.help = "a queue of RabbitMQ",
+	.options = rabbit_options,
+	.option_count = sizeof rabbit_options / sizeof rabbit_options[0],
+	.settings_size = sizeof(struct settings),
+	.create = rabbit_create,
+};
