@@ -43,6 +43,23 @@ POSTERN_EXPORT int postern_rabbitmq_register(struct postern_error *error);
 
 #define POSTERN_RABBITMQ_PUBLISH_KIND "publish_rabbitmq"
 
+enum postern_rabbitmq_unroutable {
+	POSTERN_RABBITMQ_UNROUTABLE_FAIL = 0, /* a failure of the run */
+	POSTERN_RABBITMQ_UNROUTABLE_DROP      /* published: the broker drops it */
+};
+
+/* The settings of a handler of that kind. Zeroes are the defaults named here;
+   `size` is ignored in this version, set it to the size of the struct. */
+struct postern_rabbitmq_publish {
+	size_t size;
+	const char *url;         /* required */
+	const char *exchange;    /* NULL: the default exchange */
+	const char *routing_key; /* NULL: "{type}" */
+	int on_unroutable;       /* enum postern_rabbitmq_unroutable */
+	int64_t heartbeat_ms;    /* 0: 30 s */
+	const char *ca_file;     /* amqps; NULL: the certificates of the system */
+};
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,7 +5,9 @@
 /*
  * Shared by the files of this room: address.c parses a URL, link.c has a
  * connection with its channel, envelope.c makes a message of a delivery,
- * source.c is the source.
+ * source.c is the source, outgoing.c and template.c make what is published of a
+ * message, confirms.c counts what the broker has confirmed, publish.c is the
+ * kind of handlers.
  */
 
 #include <amqp.h>
@@ -133,10 +135,36 @@ int postern__rabbitmq_value_text(const amqp_field_value_t *value,
 		struct postern__arena *arena, const char **out,
 		struct postern_error *error);
 
+/* For the table of options, and before _fill. */
+int postern__rabbitmq_template_check(const char *text,
+		struct postern_error *error);
+/* Replace {id}, {source}, {type}, {subject} and {header:NAME}; what the message
+   does not have is empty. False: the result is too long. */
+bool postern__rabbitmq_template_fill(const char *text,
+		const struct postern_message *message,
+		char out[RABBITMQ_SHORT_LEN_MAX + 1]);
+
+/* The most attributes of a message that become headers. */
+#define RABBITMQ_ATTRIBUTE_COUNT 8
+
+/* The properties of a message that is published. They point into the message.
+   Zeroes are an empty one; it is used again and again. */
+struct postern__rabbitmq_outgoing {
+	amqp_basic_properties_t properties;
+	amqp_table_entry_t *headers;
+	size_t size; /* at least that of the encoded properties */
+	struct postern__arena arena;
+};
+
+/* False: a name is too long, or memory is exhausted. */
+bool postern__rabbitmq_outgoing_fill(struct postern__rabbitmq_outgoing *self,
+		const struct postern_message *message);
+
 /* Tests only: how many deliveries of all its connections it has settled with
    the broker. From any thread. */
 size_t postern__rabbitmq_source_settled(struct postern_source *source);
 
 extern const struct postern_source_kind postern__rabbitmq_source_kind;
+extern const struct postern_handler_kind postern__rabbitmq_publish_kind;
 
 #endif

@@ -12,7 +12,8 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /* With the mutex. */
-static bool registered;
+static bool registered; /* the source */
+static bool publishes;  /* the kind of handlers */
 
 int postern_rabbitmq_register(struct postern_error *error) {
 	int r = POSTERN_OK;
@@ -21,6 +22,11 @@ int postern_rabbitmq_register(struct postern_error *error) {
 		r = postern_source_kind_register(&postern__rabbitmq_source_kind, error);
 	}
 	registered = registered || !r;
+	if (!r && !publishes) {
+		r = postern_handler_kind_register(&postern__rabbitmq_publish_kind,
+				error);
+	}
+	publishes = publishes || !r;
 	(void)pthread_mutex_unlock(&mutex);
 	return r;
 }

@@ -20,10 +20,31 @@
 #include "server/store_open.h"
 #include "store/store.h"
 
-const struct postern_handler_kind *postern__config_kind_named(
-		const char *name) {
+static const struct postern_handler_kind *kind_named(const char *name) {
 	const struct postern_handler_kind *kind = postern__kind_find(name);
 	return kind && kind->option_count > 0 ? kind : NULL;
+}
+
+const struct postern_handler_kind *
+postern__config_kind_of(const struct postern__yaml_node *entry,
+		const struct postern__yaml_node **options_out) {
+	char name[2 * POSTERN_HANDLER_KIND_NAME_LEN_MAX + 2];
+	const struct postern_handler_kind *kind = kind_named(entry->key);
+	if (options_out) {
+		*options_out = entry;
+	}
+	if (kind || entry->kind != POSTERN__YAML_MAPPING || entry->count != 1 ||
+			strlen(entry->key) > POSTERN_HANDLER_KIND_NAME_LEN_MAX ||
+			strlen(entry->first->key) > POSTERN_HANDLER_KIND_NAME_LEN_MAX) {
+		return kind;
+	}
+	(void)snprintf(name, sizeof name, "%.*s_%.*s",
+			POSTERN_HANDLER_KIND_NAME_LEN_MAX, entry->key,
+			POSTERN_HANDLER_KIND_NAME_LEN_MAX, entry->first->key);
+	if (options_out) {
+		*options_out = entry->first;
+	}
+	return kind_named(name);
 }
 
 /* The names of all kinds: "'sql' or 'exec'". */
@@ -240,8 +261,9 @@ void postern__config_kind_read(struct postern__config *config,
 	char names[POSTERN_ERROR_TEXT_MAX / 2];
 	for (const struct postern__yaml_node *entry = node->first;
 			node->kind == POSTERN__YAML_MAPPING && entry; entry = entry->next) {
+		const struct postern__yaml_node *options;
 		const struct postern_handler_kind *kind =
-				postern__config_kind_named(entry->key);
+				postern__config_kind_of(entry, &options);
 		if (kind && first) {
 			postern__mistakes_add(&config->mistakes, &entry->key_place,
 					"handler '%.60s' has two kinds, '%s' and '%s'; remove one",
@@ -249,7 +271,7 @@ void postern__config_kind_read(struct postern__config *config,
 		}
 		if (kind) {
 			first = first ? first : kind;
-			read_settings(config, entry, kind, handler);
+			read_settings(config, options, kind, handler);
 		}
 	}
 	if (!first && complete) {

@@ -189,7 +189,7 @@ static void report_key(const struct section *self,
 			places |= parts[i].scope;
 		}
 	}
-	if (postern__config_kind_named(entry->key)) {
+	if (postern__config_kind_of(entry, NULL)) {
 		places |= POSTERN__IN_HANDLER;
 	}
 	const struct postern_option *dotted = postern__option_named(entry->key);
@@ -489,7 +489,7 @@ static bool read_entry(const struct section *self,
 		const struct postern__yaml_node *entry,
 		struct postern__config_parts *parts_out) {
 	if (self->scope == POSTERN__IN_HANDLER &&
-			postern__config_kind_named(entry->key)) {
+			postern__config_kind_of(entry, NULL)) {
 		return true; /* read with all that depends on the kind */
 	}
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {

@@ -188,8 +188,16 @@ void postern__config_sources_read(struct postern__config *config,
 void postern__config_channels_read(struct postern__config *config,
 		const struct postern__yaml_node *node);
 
-/* The kind with this name, if a configuration can have it; NULL: none. */
-const struct postern_handler_kind *postern__config_kind_named(const char *name);
+/*
+ * The kind that a key of a handler's section names, if a configuration can have
+ * it; NULL: none. A kind "publish_rabbitmq" may also be written as
+ * "publish: {rabbitmq: …}".
+ *
+ * options_out  the entry with its options; may be NULL.
+ */
+const struct postern_handler_kind *
+postern__config_kind_of(const struct postern__yaml_node *entry,
+		const struct postern__yaml_node **options_out);
 
 /* Read what depends on the kind of a handler; its other values are complete.
    `complete`: every key of the section was known. */
