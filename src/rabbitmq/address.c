@@ -89,15 +89,15 @@ static int parse_host(struct part text, struct postern__rabbitmq_host *out,
 	const char *allowed = brackets ? "0123456789abcdefABCDEF:." : letters;
 	struct part rest = { text.at + brackets, text.len - brackets };
 	struct part name = take_until(&rest, brackets ? ']' : ':');
-	if (name.len == 0 || name.len > RABBITMQ_HOST_LEN_MAX ||
+	bool all = name.at + name.len == text.at + text.len;
+	if ((brackets && all) || name.len == 0 || name.len > RABBITMQ_HOST_LEN_MAX ||
 			strspn(name.at, allowed) < name.len) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"a host is missing or not a valid name");
 	}
 	memcpy(out->name, name.at, name.len);
 	out->name[name.len] = '\0';
-	if (name.at + name.len == text.at + text.len ||
-			(brackets && rest.len == 0)) {
+	if (all || (brackets && rest.len == 0)) {
 		return POSTERN_OK;
 	}
 	if (brackets && take_until(&rest, ':').len > 0) {

@@ -8,12 +8,16 @@
 
 #include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <postern/sys/clock.h>
 #include <postern/sys/random.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "rabbitmq/rabbitmq.h"
 
@@ -21,6 +25,7 @@
 /* For the login, and for each request that has an answer. */
 #define ANSWER_S 10
 #define CLOSE_S 2
+#define JOIN_MS 3000
 #define FRAME_MAX 131072
 #define DELAY_MS_MAX 30000
 #define SYSTEM_CA_FILE "/etc/ssl/certs/ca-certificates.crt"
@@ -44,8 +49,12 @@ int64_t postern__rabbitmq_delay_ms(unsigned failures, int64_t base_ms) {
 int postern__rabbitmq_peer_init(struct postern__rabbitmq_peer *peer,
 		const char *url, int64_t heartbeat_ms, const char *ca_file,
 		struct postern_error *error) {
-	peer->heartbeat_s = (int)(heartbeat_ms / 1000);
-	peer->ca_file = NULL;
+	*peer = (struct postern__rabbitmq_peer){
+		.heartbeat_s = (int)(heartbeat_ms / 1000),
+		.fd = -1,
+	};
+	(void)pthread_mutex_init(&peer->mutex,
+			NULL); /* no attributes: cannot fail */
 	int r = postern__rabbitmq_address_parse(url, &peer->address, error);
 	if (!r && ca_file && !(peer->ca_file = strdup(ca_file))) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -54,16 +63,34 @@ int postern__rabbitmq_peer_init(struct postern__rabbitmq_peer *peer,
 		r = postern__fail(error, POSTERN_E_INVALID,
 				"'ca_file' is for TLS; write amqps://");
 	}
-	if (r) {
-		postern__rabbitmq_peer_finish(peer);
-	}
 	return r;
 }
 
 void postern__rabbitmq_peer_finish(struct postern__rabbitmq_peer *peer) {
 	postern__rabbitmq_address_wipe(&peer->address);
+	(void)pthread_mutex_destroy(&peer->mutex);
 	free(peer->ca_file);
 	peer->ca_file = NULL;
+}
+
+static void set_fd(struct postern__rabbitmq_peer *peer, int fd) {
+	(void)pthread_mutex_lock(&peer->mutex);
+	peer->fd = fd;
+	(void)pthread_mutex_unlock(&peer->mutex);
+}
+
+void postern__rabbitmq_peer_join(struct postern__rabbitmq_peer *peer,
+		pthread_t thread) {
+	struct timespec deadline = postern__clock_deadline(JOIN_MS);
+	if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &deadline) == 0) {
+		return;
+	}
+	(void)pthread_mutex_lock(&peer->mutex);
+	if (peer->fd >= 0) {
+		(void)shutdown(peer->fd, SHUT_RDWR);
+	}
+	(void)pthread_mutex_unlock(&peer->mutex);
+	(void)pthread_join(thread, NULL);
 }
 
 /* The text of the broker, as it was received. */
@@ -168,6 +195,11 @@ static int connect_socket(struct postern__rabbitmq_link *link,
 				amqp_error_string2(status));
 	}
 	link->fd = amqp_get_sockfd(link->state);
+	set_fd(link->peer, link->fd);
+	/* What was sent and is not received by the broker in that time ends the
+	   connection. If this fails, the system's limit applies. */
+	unsigned ms = (unsigned)link->heartbeat_s * 2000U;
+	(void)setsockopt(link->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 	return POSTERN_OK;
 }
 
@@ -240,11 +272,12 @@ static int open_all(struct postern__rabbitmq_link *link,
 }
 
 int postern__rabbitmq_link_open(struct postern__rabbitmq_link *link,
-		const struct postern__rabbitmq_peer *peer, size_t host,
+		struct postern__rabbitmq_peer *peer, size_t host,
 		struct postern_error *error) {
 	const struct postern__rabbitmq_host *to = &peer->address.hosts[host];
 	bool brackets = strchr(to->name, ':') != NULL;
 	*link = (struct postern__rabbitmq_link){
+		.peer = peer,
 		.fd = -1,
 		.heartbeat_s = peer->heartbeat_s,
 		.beat_at_ms = postern__rabbitmq_now_ms(),
@@ -269,6 +302,7 @@ void postern__rabbitmq_link_close(struct postern__rabbitmq_link *link,
 		/* If this fails, the broker notices the end of the socket. */
 		(void)amqp_connection_close(link->state, AMQP_REPLY_SUCCESS);
 	}
+	set_fd(link->peer, -1);
 	(void)amqp_destroy_connection(link->state);
 	link->state = NULL;
 	link->fd = -1;

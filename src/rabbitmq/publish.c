@@ -561,7 +561,7 @@ static void publish_destroy(struct postern_handler *handler) {
 	(void)pthread_mutex_unlock(&self->mutex);
 	if (running) {
 		(void)eventfd_write(self->wake, 1);
-		(void)pthread_join(self->thread, NULL);
+		postern__rabbitmq_peer_join(&self->peer, self->thread);
 	}
 	if (self->wake >= 0) {
 		(void)close(self->wake); /* nothing is buffered */
@@ -609,9 +609,7 @@ static int publish_validate(const struct postern_handler_setup *setup,
 	}
 	r = postern__rabbitmq_peer_init(&peer, settings->url, 0, settings->ca_file,
 			error);
-	if (!r) {
-		postern__rabbitmq_peer_finish(&peer);
-	}
+	postern__rabbitmq_peer_finish(&peer);
 	return r;
 }
 

@@ -15,6 +15,7 @@
 #include <postern/message.h>
 #include <postern/sys/handler.h>
 #include <postern/sys/source.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -52,16 +53,23 @@ struct postern__rabbitmq_peer {
 	struct postern__rabbitmq_address address;
 	int heartbeat_s;
 	char *ca_file; /* NULL: those of the system */
+	pthread_mutex_t mutex;
+	int fd; /* of the link to it, with the mutex; -1: none */
 };
 
-/* Copies the texts. On failure nothing is to be finished. */
+/* Copies the texts. It is to be finished also after a failure. */
 int postern__rabbitmq_peer_init(struct postern__rabbitmq_peer *peer,
 		const char *url, int64_t heartbeat_ms, const char *ca_file,
 		struct postern_error *error);
 void postern__rabbitmq_peer_finish(struct postern__rabbitmq_peer *peer);
+/* Join the thread that uses the link: after a moment the connection is cut, so
+   that it cannot wait for a broker that takes nothing. */
+void postern__rabbitmq_peer_join(struct postern__rabbitmq_peer *peer,
+		pthread_t thread);
 
 /* A connection with one channel. Used by one thread. */
 struct postern__rabbitmq_link {
+	struct postern__rabbitmq_peer *peer;
 	amqp_connection_state_t state; /* NULL: not connected */
 	int fd;
 	int heartbeat_s;
@@ -74,7 +82,7 @@ struct postern__rabbitmq_link {
 /* Connect to one of the hosts, log in and open the channel. Waits at most some
    seconds for each step. */
 int postern__rabbitmq_link_open(struct postern__rabbitmq_link *link,
-		const struct postern__rabbitmq_peer *peer, size_t host,
+		struct postern__rabbitmq_peer *peer, size_t host,
 		struct postern_error *error);
 /* politely  tell the broker, and wait for its answer for a moment. */
 void postern__rabbitmq_link_close(struct postern__rabbitmq_link *link,

@@ -618,7 +618,7 @@ static void rabbit_end(struct postern_source *source) {
 	struct rabbit *self = from_base(source);
 	self->ending = true;
 	postern_completions_wake(self->completions);
-	(void)pthread_join(self->thread, NULL);
+	postern__rabbitmq_peer_join(&self->peer, self->thread);
 	assert(self->in_flight == 0);
 }
 

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A queue of RabbitMQ as a source: what becomes of the messages that other
+clients publish, and of what cannot be a message."""
+
+import json
+
+import rabbit
+from support import case, equal, main, until
+
+
+def serve(place, queue, handler=rabbit.LOG, more="", **options):
+    place.configure(
+        rabbit.inbox([rabbit.source(queue.name, **options)], handler, more=more))
+    return place.serve()
+
+
+def headers(message):
+    return {header["name"]: header["value"] for header in message["headers"]}
+
+
+@case("a CloudEvent in headers is accepted, with either prefix")
+def _(place):
+    queue = rabbit.queue()
+    for prefix in ("cloudEvents_", "cloudEvents:"):
+        event = {
+            "specversion": "1.0", "id": f"{prefix}1", "source": "/shop",
+            "type": "order.placed", "subject": "o1", "extra": 7,
+            "time": "2024-05-01T10:00:00Z", "correlationid": "c1",
+        }
+        queue.put(b"{}", content_type="application/json", message_id="other",
+                  headers={**{prefix + n: v for n, v in event.items()}, "h": "1"})
+    serve(place, queue)
+    rabbit.await_accepted(place, 2)
+    for prefix in ("cloudEvents_", "cloudEvents:"):
+        message = place.show(f"{prefix}1")
+        for name, wanted in {
+            "source": "/shop", "type": "order.placed", "subject": "o1",
+            "time": "2024-05-01T10:00:00Z", "content_type": "application/json",
+            "correlation_id": "c1", "transport": "rabbitmq",
+        }.items():
+            equal(message[name], wanted, name)
+        equal(headers(message), {"ce-extra": "7", "h": "1"})
+
+
+@case("a CloudEvent in JSON is accepted, and its data is the body")
+def _(place):
+    queue = rabbit.queue()
+    event = {"specversion": "1.0", "id": "s1", "source": "/shop", "type": "t",
+             "data": {"a": 1}}
+    queue.put(json.dumps(event).encode(), correlation_id="c7",
+              content_type="application/cloudevents+json; charset=utf-8")
+    serve(place, queue)
+    rabbit.await_accepted(place, 1)
+    message = place.show("s1")
+    equal(message["source"], "/shop")
+    equal(message["correlation_id"], "c7")
+    equal(message["content_type"], "application/json")
+
+
+@case("the properties of any other message are its attributes")
+def _(place):
+    queue = rabbit.queue()
+    queue.put(b"\x00\xff", message_id="p1", correlation_id="c1", type="t.x",
+              timestamp=1714557600, content_type="text/plain",
+              content_encoding="gzip",
+              headers={"traceparent": "00-1-2-01", "n": -5, "flag": True,
+                       "list": [1, "a", {"b": None}], "nothing": None})
+    queue.put(b"", message_id="p2", timestamp=1714557600000)
+    serve(place, queue, source="/legacy")
+    rabbit.await_accepted(place, 2)
+    message = place.show("p1")
+    for name, wanted in {
+        "source": "/legacy", "type": "t.x", "correlation_id": "c1",
+        "time": "2024-05-01T10:00:00.000Z", "content_type": "text/plain",
+        "traceparent": "00-1-2-01",
+    }.items():
+        equal(message[name], wanted, name)
+    equal(headers(message), {"n": "-5", "flag": "true",
+                             "list": '[1,"a",{"b":null}]',
+                             "content-encoding": "gzip"})
+    # A time in milliseconds is no time: it is kept as it is.
+    message = place.show("p2")
+    equal(message.get("time"), None)
+    assert "1714557600000" in json.dumps(message["headers"]), message
+
+
+@case("a message that is published twice is handled once")
+def _(place):
+    queue = rabbit.queue()
+    serve(place, queue)
+    queue.put_all([(b"x", {"message_id": f"m{i % 50}", "type": "t"})
+                   for i in range(100)])
+    until(lambda: rabbit.state(place)["duplicates"] == 50)
+    until(lambda: len(place.read("log.out").split()) == 50)
+    equal(queue.count(), 0)
+
+
+BAD = [
+    ("without an id", b"x", {}),
+    ("without an id as a CloudEvent", b"x",
+     {"headers": {"cloudEvents:specversion": "1.0", "cloudEvents:type": "t"}}),
+    ("with another version of CloudEvents", b"x",
+     {"headers": {"cloudEvents:specversion": "0.3", "cloudEvents:id": "1",
+                  "cloudEvents:source": "s", "cloudEvents:type": "t"}}),
+    ("with an attribute that is given twice", b"x",
+     {"headers": {"cloudEvents:specversion": "1.0", "cloudEvents:id": "1",
+                  "cloudEvents_id": "1", "cloudEvents:source": "s",
+                  "cloudEvents:type": "t"}}),
+    ("with a body that is no JSON", b"{", {
+        "content_type": "application/cloudevents+json"}),
+    ("with a batch of events", b"[]", {
+        "content_type": "application/cloudevents-batch+json"}),
+    ("with too many headers", b"x", {
+        "message_id": "h", "headers": {f"h{i}": i for i in range(10000)}}),
+    ("with a header of several lines", b"x", {
+        "message_id": "l", "headers": {"trace": "a\nb"}}),
+    ("with an id that has a control character", b"x", {"message_id": "a\x01"}),
+    ("with a header that is too deep", b"x", {
+        "message_id": "d", "headers": {"deep": "see below"}}),
+    ("with a body over the limit", b"x" * 2000, {"message_id": "big"}),
+]
+
+
+def deepen(properties):
+    deep = []
+    for _ in range(300):
+        deep = [deep]
+    return {**properties, "headers": {"deep": [deep, "x" * 9000]}}
+
+
+@case("what cannot be accepted is rejected, and stops no other message")
+def _(place):
+    dead = rabbit.queue()
+    queue = rabbit.queue(**{
+        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name})
+    messages = []
+    for what, body, properties in BAD:
+        if "deep" in what:
+            properties = deepen(properties)
+        messages += [(body, properties),
+                     (b"good", {"message_id": f"after-{len(messages)}"})]
+    queue.put_all(messages)
+    serve(place, queue, more="    max_message_size: 1KiB\n")
+    rabbit.await_accepted(place, len(BAD))
+    until(lambda: rabbit.state(place)["rejected"] == len(BAD))
+    until(lambda: dead.count() == len(BAD))
+    equal(queue.count(), 0)
+    assert '"source_rejected"' in place.started[0].stderr()
+
+
+@case("what cannot be accepted is dropped if the source says so")
+def _(place):
+    dead = rabbit.queue()
+    queue = rabbit.queue(**{
+        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name})
+    serve(place, queue, on_unacceptable="drop")
+    queue.put_all([(b"x", {}), (b"x", {"message_id": "m"}), (b"x", {})])
+    until(lambda: rabbit.state(place)["rejected"] == 2)
+    rabbit.await_accepted(place, 1)
+    place.started[0].stop()
+    equal((queue.count(), dead.count()), (0, 0))
+
+
+@case("another body with the same id is rejected as a conflict")
+def _(place):
+    queue = rabbit.queue()
+    serve(place, queue)
+    queue.put_all([(b"a", {"message_id": "m"}), (b"b", {"message_id": "m"})])
+    until(lambda: rabbit.state(place)["conflicts"] == 1)
+    place.started[0].stop()
+    equal(queue.count(), 0)
+
+
+@case("a message without an id is accepted where the key is something else")
+def _(place):
+    queue = rabbit.queue()
+    serve(place, queue, more="    key: json:/order\n")
+    queue.put_all([(b'{"order": 1}', {}), (b'{"order": 2}', {}),
+                   (b'{"order": 1}', {})])
+    rabbit.await_accepted(place, 2)
+    until(lambda: rabbit.state(place)["duplicates"] == 1)
+
+
+@case("what the broker refuses is said, and tried again")
+def _(place):
+    queue = rabbit.queue()
+    good = rabbit.server.url()
+    missing = f"missing-{queue.name}"
+    sources = [
+        f"{{name: none, {rabbit.source(missing)[1:]}",
+        f"{{name: user, {rabbit.source(queue.name, rabbit.server.url('nobody'))[1:]}",
+        f"{{name: vhost, {rabbit.source(queue.name, good + 'nowhere')[1:]}",
+        f"{{name: port, {rabbit.source(queue.name, 'amqp://127.0.0.1:1/')[1:]}",
+    ]
+    place.configure(rabbit.inbox(sources))
+    place.serve()
+    for name, says in [("none", f"no queue '{missing}'"),
+                       ("user", "ACCESS_REFUSED"),
+                       ("vhost", "nowhere"), ("port", "cannot connect")]:
+        until(lambda: rabbit.state(place, name)["last_error"])
+        text = rabbit.state(place, name)["last_error"]
+        assert says in text and "guest" not in text, text
+    with rabbit.server.client() as channel:
+        channel.queue_declare(missing, durable=True)
+    until(lambda: rabbit.state(place, "none")["connected"])
+
+
+@case("of several hosts one that answers is used")
+def _(place):
+    queue = rabbit.queue()
+    url = f"amqp://guest:guest@127.0.0.1:1,127.0.0.1:{rabbit.server.port}/"
+    place.configure(rabbit.inbox([rabbit.source(queue.name, url)]))
+    place.serve()
+    queue.put(message_id="m")
+    rabbit.await_accepted(place, 1)
+
+
+URLS = ["http://host/", "amqp://", "amqp://user@host:0/", "amqp://host/a/b",
+        "amqp://host:99999/", "amqp://u:p%zz@host/", "amqp://host/?x=1",
+        "amqp://" + ",".join(["h"] * 9) + "/"]
+
+
+@case("a URL that is wrong is refused, and no part of it is shown")
+def _(place):
+    for url in URLS:
+        place.configure(rabbit.inbox([rabbit.source("q", url)]))
+        result = place.fails(2, "check", says="the URL of RabbitMQ")
+        assert "p%zz" not in result.err, result
+    place.configure(rabbit.inbox(["{rabbitmq: {queue: q}}"]))
+    place.fails(2, "check", says="needs the option 'url'")
+    place.configure(rabbit.inbox([rabbit.source("q", prefetch=0)]))
+    place.fails(2, "check", says="prefetch")
+
+
+rabbit.main(main)

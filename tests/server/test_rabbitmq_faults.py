@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""RabbitMQ with everything that breaks meanwhile: the server is killed, the
+broker is restarted, connections are cut at random bytes, the database stops.
+What was published is handled once, and nothing is dead-lettered."""
+
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+
+import rabbit
+from support import case, equal, main, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import postgres  # noqa: E402
+from proxy import TO_CLIENT, TO_SERVER, Proxy  # noqa: E402
+
+SEED = int(os.environ.get("SEED", time.time_ns() % 1000000))
+COUNT = int(os.environ.get("MESSAGES", 2000))
+CUTS = int(os.environ.get("CUTS", 25))
+
+LEDGER = "sql: insert into ledger (id) values (:id)"
+
+
+def ledger(place):
+    """How often each id is in the ledger of a SQLite store."""
+    with sqlite3.connect(f"file:{place.file('box.db')}?mode=ro", uri=True,
+                         timeout=60) as link:
+        return link.execute("SELECT count(*), count(DISTINCT id) FROM ledger"
+                            ).fetchone()
+
+
+def create_ledger(place):
+    place.ok("migrate")
+    with sqlite3.connect(place.file("box.db")) as link:
+        link.execute("CREATE TABLE ledger (id TEXT)")
+
+
+def with_dead_letters(**more):
+    """A quorum queue, which dead-letters what is delivered too often."""
+    dead = rabbit.queue()
+    queue = rabbit.queue(**{
+        "x-queue-type": "quorum", "x-delivery-limit": 200,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": dead.name, **more})
+    return queue, dead
+
+
+def fill(queue, count):
+    """Every tenth message twice; the forms take turns."""
+    messages = []
+    for i in range(count):
+        name = f"m{i}"
+        if i % 2:
+            message = (b"{}", {"headers": {
+                "cloudEvents_specversion": "1.0", "cloudEvents_id": name,
+                "cloudEvents_source": "in", "cloudEvents_type": "t"}})
+        else:
+            message = (b"{}", {"message_id": name, "type": "t"})
+        messages += [message] * (2 if i % 10 == 0 else 1)
+    queue.put_all(messages)
+
+
+def await_ledger(place, count):
+    until(lambda: ledger(place)[1] == count, 300)
+    until(lambda: place.ok("stats", "--json").json()["handlers"][0]["done"] == count)
+    equal(ledger(place), (count, count))
+
+
+@case("a killed server loses no message and handles none twice")
+def _(place):
+    print(f"# SEED={SEED}")
+    chance = random.Random(SEED)
+    queue, dead = with_dead_letters()
+    place.configure(rabbit.inbox([rabbit.source(queue.name, prefetch=100)], LEDGER))
+    create_ledger(place)
+    fill(queue, COUNT)
+    for _ in range(6):
+        server = place.serve()
+        before = ledger(place)[0]
+        until(lambda: ledger(place)[0] > min(before + chance.randrange(200), COUNT - 1))
+        server.stop(signal.SIGKILL)
+    place.serve()
+    await_ledger(place, COUNT)
+    until(lambda: queue.count() == 0)
+    equal(dead.count(), 0)
+
+
+@case("a connection that is cut at any byte loses no message")
+def _(place):
+    chance = random.Random(SEED)
+    queue, dead = with_dead_letters()
+    with Proxy(rabbit.server.port) as proxy:
+        url = rabbit.server.url(port=proxy.port)
+        place.configure(rabbit.inbox(
+            [rabbit.source(queue.name, url, prefetch=20, heartbeat="1s")], LEDGER))
+        create_ledger(place)
+        fill(queue, COUNT)
+        place.serve()
+        for cut in range(CUTS):
+            way = TO_SERVER if cut % 3 == 0 else TO_CLIENT
+            held = cut % 8 == 7  # silent instead: the heartbeat finds out
+            proxy.strike(way, chance.randrange(1 + 2 ** chance.randrange(16)), hold=held)
+            until(lambda: proxy.struck or ledger(place)[1] == COUNT)
+            if held:
+                until(lambda: not rabbit.state(place)["connected"]
+                      or rabbit.state(place)["last_error"])
+                proxy.calm()
+        proxy.calm()
+        await_ledger(place, COUNT)
+        until(lambda: queue.count() == 0)
+        equal(dead.count(), 0)
+        equal(place.started[0].stop(), 0)
+
+
+@case("a broker that is killed and started again delivers the rest")
+def _(place):
+    queue, dead = with_dead_letters()
+    place.configure(rabbit.inbox([rabbit.source(queue.name, prefetch=50)], LEDGER))
+    create_ledger(place)
+    fill(queue, COUNT)
+    place.serve()
+    until(lambda: ledger(place)[0] > 100)
+    rabbit.server.end(signal.SIGKILL)
+    until(lambda: not rabbit.state(place)["connected"])
+    rabbit.server.start()
+    await_ledger(place, COUNT)
+    until(lambda: queue.count() == 0)
+    equal(dead.count(), 0)
+
+
+def orders(server, first, count):
+    """Each transaction writes an order and stages its message; every fifth one
+    is rolled back."""
+    for i in range(first, first + count):
+        end = "ROLLBACK" if i % 5 == 0 else "COMMIT"
+        server.sql(
+            f"BEGIN; INSERT INTO orders VALUES ('o{i}');"
+            f"SELECT postern.publish('out', 'order.placed', '{{}}', 'o{i}');{end}")
+
+
+def await_server(place):
+    """The server runs, and its database answers."""
+    until(lambda: place.run("stats").code == 0)
+
+
+@case("what is staged with an order is charged once, whatever breaks")
+def _(place):
+    chance = random.Random(SEED)
+    queue, dead = with_dead_letters()
+    with postgres.Server(durable=True) as database, \
+            Proxy(rabbit.server.port) as proxy:
+        database.sql("CREATE TABLE orders (id text PRIMARY KEY);"
+                     "CREATE TABLE charges (id text)")
+        url = rabbit.server.url(port=proxy.port)
+        place.configure(f"""\
+store: "{database.url()}"
+defaults: {{node_lease: 2s, restart_delay: 200ms, command_timeout: 5s}}
+channels:
+  out:
+    handlers:
+{rabbit.publisher(url=url, routing_key=queue.name, heartbeat="2s")}
+  payments:
+    sources:
+      - {rabbit.source(queue.name, url, prefetch=50, heartbeat="2s")}
+    handlers:
+      charge: {{sql: insert into public.charges (id) values (:id)}}
+""")
+        place.ok("migrate")
+        server = place.serve()
+        for part in range(8):
+            orders(database, part * 50, 50)
+            what = part % 4
+            if what == 0:
+                server.stop(signal.SIGKILL)
+                server = place.serve()
+            elif what == 1:
+                proxy.strike(TO_SERVER, chance.randrange(5000))
+            elif what == 2:
+                proxy.strike(TO_CLIENT, chance.randrange(5000))
+            else:
+                database.end(signal.SIGKILL)
+                time.sleep(chance.random())
+                database.start()
+        rabbit.server.end(signal.SIGKILL)
+        orders(database, 400, 20)
+        rabbit.server.start()
+        wanted = int(database.sql("SELECT count(*) FROM orders")[0])
+        equal(wanted, 420 * 4 // 5)
+
+        def charged():
+            return database.sql(
+                "SELECT count(*), count(DISTINCT id) FROM charges")[0]
+
+        until(lambda: charged().split("|")[1] == str(wanted), 300)
+        await_server(place)
+        until(lambda: queue.count() == 0)
+        equal(charged(), f"{wanted}|{wanted}")
+        equal(database.sql("SELECT count(*) FROM orders o WHERE NOT EXISTS"
+                           " (SELECT 1 FROM charges c WHERE c.id = o.id)"), ["0"])
+        equal(place.ok("list", "--state", "poisoned", "--json").json(), [])
+        equal(dead.count(), 0)
+
+
+@case("a database that is away for long dead-letters nothing")
+def _(place):
+    # Two deliveries are allowed: giving messages back would exceed that.
+    queue, dead = with_dead_letters(**{"x-delivery-limit": 1})
+    with postgres.Server(durable=True) as database:
+        place.configure(rabbit.inbox(
+            [rabbit.source(queue.name)], "sql: insert into charges (id) values (:id)",
+            store=f'"{database.url()}"').replace(
+                "into charges", "into public.charges").replace(
+                "restart_delay: 200ms", "restart_delay: 50ms, command_timeout: 1s"))
+        database.sql("CREATE TABLE charges (id text)")
+        place.ok("migrate")
+        place.serve()
+        queue.put(message_id="first")
+        until(lambda: database.sql("SELECT count(*) FROM charges") == ["1"])
+        database.end(signal.SIGKILL)
+        fill(queue, 200)
+        # The longer it lasts, the more often each message is tried again.
+        time.sleep(5)
+        database.start()
+        until(lambda: database.sql("SELECT count(*) FROM charges") == ["201"])
+        until(lambda: queue.count() == 0)
+        equal(dead.count(), 0)
+
+
+rabbit.main(main)

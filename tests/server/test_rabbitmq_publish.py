@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Handlers that publish to RabbitMQ: what other clients receive, and the
+outcome when the broker returns, refuses or is not there."""
+
+import json
+import os
+import socket
+import threading
+
+import rabbit
+from support import case, equal, main, until
+
+EVENT = {"specversion": "1.0", "id": "m1", "source": "/shop",
+         "type": "order.placed", "subject": "o1", "extra": "x",
+         "time": "2024-05-01T10:00:00Z", "data": {"a": 1}}
+
+
+def outbox(place, handlers, more="", source=""):
+    place.configure(f"""\
+store: sqlite:box.db
+{more}channels:
+  out:
+{source}    handlers:
+{handlers}""")
+    return place.serve()
+
+
+def send(place, events):
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    place.ok("send", "out", "--lines", "-", stdin=lines)
+
+
+@case("a message is published as a CloudEvent, and keeps its id")
+def _(place):
+    queue = rabbit.queue()
+    outbox(place, rabbit.publisher(routing_key=queue.name))
+    send(place, [EVENT])
+    until(lambda: place.state("m1", "mirror") == "done")
+    properties, body = queue.get()
+    equal(json.loads(body), {"a": 1})
+    equal(properties.message_id, "m1")
+    equal(properties.type, "order.placed")
+    equal(properties.content_type, "application/json")
+    equal(properties.delivery_mode, 2)
+    equal(properties.timestamp, 1714557600)
+    equal(properties.headers, {
+        "cloudEvents_" + name: EVENT[name]
+        for name in ("specversion", "id", "source", "type", "subject", "time",
+                     "extra")})
+
+
+@case("a message without a type is published with its properties only")
+def _(place):
+    queue = rabbit.queue()
+    first = rabbit.queue()
+    first.put(b"body", message_id="m1", headers={"a": "b"})
+    outbox(place, rabbit.publisher(routing_key=queue.name),
+           source=f"    sources: [{rabbit.source(first.name)}]\n")
+    until(queue.count)
+    properties, body = queue.get()
+    equal((body, properties.message_id, properties.headers),
+          (b"body", "m1", {"a": "b"}))
+
+
+@case("the routing key is made of the message, and the exchange routes it")
+def _(place):
+    queue = rabbit.queue()
+    with rabbit.server.client() as channel:
+        channel.exchange_declare("shop", "topic", durable=True)
+        channel.queue_bind(queue.name, "shop", "eu.order.*.o1")
+    outbox(place, rabbit.publisher(
+        "shop", routing_key='"{header:region}.{type}.{subject}"'))
+    place.send("m1", "x", "--type", "order.placed", "--subject", "o1",
+               "--header", "region=eu", channel="out")
+    until(lambda: place.state("m1", "mirror") == "done")
+    assert queue.get()
+
+
+@case("a message that no queue gets has failed, with the reason")
+def _(place):
+    outbox(place, rabbit.publisher("amq.direct").replace(
+        "}}}", "}}, max_attempts: 1}"))
+    place.send("m1", "x", "--type", "nobody", channel="out")
+    until(lambda: place.state("m1", "mirror") == "poisoned")
+    text = place.delivery("m1", "mirror")["last_error"]
+    assert "NO_ROUTE" in text and "'amq.direct'" in text and "'nobody'" in text, text
+
+
+@case("among many messages those that are returned fail, and no others")
+def _(place):
+    queue = rabbit.queue()
+    outbox(place, rabbit.publisher(routing_key='"{type}"').replace(
+        "}}}", "}}, max_attempts: 1}"))
+    events = [{**EVENT, "id": f"m{i}", "source": f"/s{i % 3}",
+               "type": queue.name if i % 7 else "nobody"} for i in range(700)]
+    # Of two messages with one id, one is returned.
+    events += [{**EVENT, "id": "twin", "source": "/a", "type": "nobody"},
+               {**EVENT, "id": "twin", "source": "/b", "type": queue.name}]
+    send(place, events)
+
+    def counts():
+        row = place.ok("stats", "--json").json()["handlers"][0]
+        return row["done"], row["poisoned"]
+
+    until(lambda: sum(counts()) == 702)
+    equal(counts(), (601, 101))
+    equal(queue.count(), 601)
+    rows = place.ok("list", "--state", "poisoned", "--limit", "1000",
+                    "--json").json()
+    equal({row["type"] for row in rows}, {"nobody"})
+
+
+@case("a message that is dropped by the broker is done if that is wanted")
+def _(place):
+    outbox(place, rabbit.publisher("amq.direct", on_unroutable="drop"))
+    place.send("m1", "x", "--type", "nobody", channel="out")
+    until(lambda: place.state("m1", "mirror") == "done")
+
+
+@case("what can never be published is poisoned at once")
+def _(place):
+    queue = rabbit.queue()
+    outbox(place, rabbit.publisher(routing_key=f'"{queue.name}{{header:long}}"'))
+    place.send("m1", "x", "--header", "long=" + "x" * 300, channel="out")
+    place.send("m2", "x", channel="out")
+    until(lambda: place.state("m1", "mirror") == "poisoned")
+    until(lambda: place.state("m2", "mirror") == "done")
+    assert "routing key" in place.delivery("m1", "mirror")["last_error"]
+
+
+@case("an exchange that does not exist holds the handler, and costs no attempt")
+def _(place):
+    queue = rabbit.queue()
+    name = f"x-{queue.name}"
+    outbox(place, rabbit.publisher(name, routing_key="k"))
+    place.send("m1", "x", "--type", "t", channel="out")
+    until(lambda: "NOT_FOUND" in (place.delivery("m1", "mirror")["last_error"] or ""))
+    with rabbit.server.client() as channel:
+        channel.exchange_declare(name, "direct")
+        channel.queue_bind(queue.name, name, "k")
+    until(lambda: place.state("m1", "mirror") == "done")
+    equal(place.delivery("m1", "mirror")["failures"], 0)
+    equal(queue.count(), 1)
+
+
+class FakeBroker:
+    """Speaks enough of AMQP to accept a publisher; then `script` decides.
+
+    It is called with the socket and the number of messages published so far,
+    after each one; what it returns is sent."""
+
+    def __init__(self, script):
+        self.script = script
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.connections = 0
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def url(self):
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    def run(self):
+        while True:
+            try:
+                link, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self.serve, args=(link,), daemon=True).start()
+
+    def serve(self, link):
+        with link, link.makefile("rb") as file:
+            try:
+                self.talk(link, file)
+            except (OSError, ValueError, EOFError):
+                pass
+
+    @staticmethod
+    def method(channel, class_id, method_id, arguments=b""):
+        body = class_id.to_bytes(2, "big") + method_id.to_bytes(2, "big") + arguments
+        return (b"\x01" + channel.to_bytes(2, "big") +
+                len(body).to_bytes(4, "big") + body + b"\xce")
+
+    @classmethod
+    def ack(cls, tag, multiple=False, nack=False):
+        bits = bytes([1 if multiple else 0])
+        return cls.method(1, 60, 120 if nack else 80, tag.to_bytes(8, "big") + bits)
+
+    def talk(self, link, file):
+        if file.read(8) != b"AMQP\x00\x00\x09\x01":
+            raise ValueError("no AMQP")
+        link.sendall(self.method(0, 10, 10, b"\x00\x09" + b"\x00" * 4 +
+                                 b"\x00\x00\x00\x05PLAIN" +
+                                 b"\x00\x00\x00\x05en_US"))
+        published = 0
+        while True:
+            head = file.read(7)
+            if len(head) < 7:
+                raise EOFError
+            body = file.read(int.from_bytes(head[3:7], "big"))
+            file.read(1)
+            if head[0] == 1:
+                answer = {
+                    (10, 11): self.method(0, 10, 30, b"\x07\xff" +
+                                          (131072).to_bytes(4, "big") + b"\x00\x00"),
+                    (10, 40): self.method(0, 10, 41, b"\x00"),
+                    (20, 10): self.method(1, 20, 11, b"\x00" * 4),
+                    (85, 10): self.method(1, 85, 11),
+                    (10, 50): self.method(0, 10, 51),
+                }.get((body[1], body[3]))
+                if answer:
+                    link.sendall(answer)
+            ends = head[0] == 3 or (
+                head[0] == 2 and int.from_bytes(body[4:12], "big") == 0)
+            if ends:
+                published += 1
+                answer = self.script(link, published)
+                if answer:
+                    link.sendall(answer)
+
+    def stop(self):
+        self.listener.close()
+
+
+def script_case(place, script, count=10, more="", **options):
+    broker = FakeBroker(script)
+    outbox(place, rabbit.publisher(url=broker.url(), **options).replace(
+        "}}}", "}}, backoff: [10ms], timeout: 2m}"), more)
+    send(place, [{**EVENT, "id": f"m{i}"} for i in range(1, count + 1)])
+    return broker
+
+
+def done(place):
+    return place.ok("stats", "--json").json()["handlers"][0]["done"]
+
+
+@case("confirms in any order, and with multiple, are taken for their messages")
+def _(place):
+    held = threading.Event()
+
+    def script(_, published):
+        if published < 10:
+            return None
+        held.wait(60)
+        ack = FakeBroker.ack
+        # 7, then 3, all up to 5, again 7, and the rest.
+        return ack(7) + ack(3) + ack(5, True) + ack(6) + ack(0, True)
+
+    broker = script_case(place, script)
+    until(lambda: place.ok("stats", "--json").json()["handlers"][0]["running"] == 10)
+    equal(done(place), 0)
+    held.set()
+    until(lambda: done(place) == 10)
+    equal(broker.connections, 1)
+    broker.stop()
+
+
+@case("a message that the broker refuses is published again")
+def _(place):
+    def script(_, published):
+        return FakeBroker.ack(published, nack=published == 3)
+
+    broker = script_case(place, script)
+    until(lambda: done(place) == 10)
+    failed = [row for row in place.ok("list", "--json", "--limit", "50").json()
+              if row["failures"]]
+    equal(len(failed), 1)
+    broker.stop()
+
+
+@case("a confirm of what was never published ends the connection")
+def _(place):
+    lies = [True]
+
+    def script(_, published):
+        if published == 10 and lies:
+            lies.clear()
+            return FakeBroker.ack(99)
+        return None if lies else FakeBroker.ack(published)
+
+    broker = script_case(place, script)
+    until(lambda: done(place) == 10)
+    assert broker.connections > 1
+    broker.stop()
+
+
+@case("a connection that is lost with many outstanding costs no attempt")
+def _(place):
+    lost = []
+
+    def script(link, published):
+        if published == 500 and not lost:
+            lost.append(True)
+            link.shutdown(socket.SHUT_RDWR)
+            return None
+        return FakeBroker.ack(published) if lost else None
+
+    broker = script_case(place, script, 500)
+    until(lambda: done(place) == 500)
+    rows = place.ok("list", "--json", "--limit", "1000").json()
+    equal({row["failures"] for row in rows}, {0})
+    broker.stop()
+
+
+GARBAGE = [b"\x01\x00\x01\x7f\xff\xff\xff", b"\x00" * 40, os.urandom(400),
+           b"\x01\x00\x01\x00\x00\x00\x04\x00\x3c\xff\xff\xce",
+           b"\x02\x00\x01\x00\x00\x00\x0e" + b"\x00\x3c" + b"\x00" * 12 + b"\xce",
+           b"\x03\x00\x01\x00\x00\x00\x01x\xce",
+           FakeBroker.method(1, 60, 50, b"\x01\x38\xff")]
+
+
+@case("frames that are garbage end the connection, and nothing else")
+def _(place):
+    sent = []
+
+    def script(_, published):
+        if len(sent) < len(GARBAGE):
+            sent.append(True)
+            return GARBAGE[len(sent) - 1]
+        return FakeBroker.ack(published)
+
+    # Some of it may be the beginning of a frame: then nothing more comes.
+    broker = script_case(place, script, 3, heartbeat="1s")
+    until(lambda: done(place) == 3)
+    equal(place.started[0].stop(), 0)
+    broker.stop()
+
+
+@case("a server that stops returns what is not confirmed")
+def _(place):
+    broker = script_case(place, lambda link, published: None,
+                         more="shutdown_grace: 100ms\n")
+    until(lambda: place.ok("stats", "--json").json()["handlers"][0]["running"] == 10)
+    equal(place.started[0].stop(), 0)
+    rows = place.ok("list", "--json", "--limit", "50").json()
+    equal({(row["state"], row["failures"]) for row in rows}, {("pending", 0)})
+    broker.stop()
+
+
+@case("settings that can never work are refused")
+def _(place):
+    for settings, says in [
+        ("{exchange: x}", "url"),
+        ("{url: 'http://h/'}", "URL of RabbitMQ"),
+        ("{url: 'amqp://h/', routing_key: '{nothing}'}", "{nothing}"),
+        ("{url: 'amqp://h/', ca_file: /x}", "amqps"),
+        ("{url: 'amqp://h/', other: 1}", "other"),
+    ]:
+        place.configure(f"""\
+store: sqlite:box.db
+channels: {{out: {{handlers: {{m: {{publish: {{rabbitmq: {settings}}}}}}}}}}}
+""")
+        place.fails(2, "check", says=says)
+
+
+rabbit.main(main)
