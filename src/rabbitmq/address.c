@@ -90,7 +90,8 @@ static int parse_host(struct part text, struct postern__rabbitmq_host *out,
 	struct part rest = { text.at + brackets, text.len - brackets };
 	struct part name = take_until(&rest, brackets ? ']' : ':');
 	bool all = name.at + name.len == text.at + text.len;
-	if ((brackets && all) || name.len == 0 || name.len > RABBITMQ_HOST_LEN_MAX ||
+	if ((brackets && all) || name.len == 0 ||
+			name.len > RABBITMQ_HOST_LEN_MAX ||
 			strspn(name.at, allowed) < name.len) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"a host is missing or not a valid name");

@@ -5,9 +5,9 @@
 /*
  * Shared by the files of this room: address.c parses a URL, link.c has a
  * connection with its channel, envelope.c makes a message of a delivery,
- * source.c is the source, outgoing.c and template.c make what is published of a
- * message, confirms.c counts what the broker has confirmed, publish.c is the
- * kind of handlers.
+ * source.c is the source, topology.c declares what it needs, outgoing.c and
+ * template.c make what is published of a message, confirms.c counts what the
+ * broker has confirmed, publish.c is the kind of handlers.
  */
 
 #include <amqp.h>
@@ -118,6 +118,24 @@ int postern__rabbitmq_link_sent(struct postern__rabbitmq_link *link, int status,
 int64_t postern__rabbitmq_delay_ms(unsigned failures, int64_t base_ms);
 int64_t postern__rabbitmq_now_ms(void);
 
+/* What a source declares each time it connects. */
+struct postern__rabbitmq_topology {
+	bool declare;
+	bool classic;      /* queues; else quorum */
+	bool dead_letters; /* a queue for what is rejected */
+	int exchange_type; /* topic, direct, fanout */
+	char *queue;
+	char *exchange;     /* NULL: the queue is not bound */
+	char *binding_keys; /* separated by commas */
+};
+
+int postern__rabbitmq_topology_check(const struct postern__rabbitmq_topology
+											 *topology,
+		struct postern_error *error);
+int postern__rabbitmq_declare(struct postern__rabbitmq_link *link,
+		const struct postern__rabbitmq_topology *topology,
+		struct postern_error *error);
+
 /* The options of a source that decide what a delivery becomes. */
 struct postern__rabbitmq_mapping {
 	const char *source; /* NULL: the channel's name */
@@ -168,6 +186,32 @@ struct postern__rabbitmq_outgoing {
 bool postern__rabbitmq_outgoing_fill(struct postern__rabbitmq_outgoing *self,
 		const struct postern_message *message);
 
+enum postern__rabbitmq_unacceptable {
+	RABBITMQ_UNACCEPTABLE_REJECT,
+	RABBITMQ_UNACCEPTABLE_DROP
+};
+
+/* What the options of a source refer to. */
+struct postern__rabbitmq_source_settings {
+	const char *url;
+	const char *queue;
+	uint32_t prefetch;
+	uint64_t prefetch_bytes;
+	const char *source;
+	int on_unacceptable; /* enum postern__rabbitmq_unacceptable */
+	int64_t heartbeat_ms;
+	const char *ca_file;
+	bool declare;
+	int queue_type;
+	const char *exchange;
+	int exchange_type;
+	const char *binding_keys;
+	bool dead_letters;
+};
+
+/* As create() of a kind of sources. */
+int postern__rabbitmq_source_create(const void *settings,
+		struct postern_source **out, struct postern_error *error);
 /* Tests only: how many deliveries of all its connections it has settled with
    the broker. From any thread. */
 size_t postern__rabbitmq_source_settled(struct postern_source *source);

@@ -20,7 +20,6 @@
 #include <assert.h>
 #include <poll.h>
 #include <postern/source.h>
-#include <postern/sys/option.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,8 +42,6 @@
 /* The library decodes nested headers by recursion, a few bytes of a frame at
    each level. */
 #define STACK_BYTES ((size_t)64 * 1024 * 1024)
-
-enum unacceptable { UNACCEPTABLE_REJECT, UNACCEPTABLE_DROP };
 
 enum slot_state {
 	SLOT_FREE,
@@ -78,11 +75,11 @@ struct arriving {
 struct rabbit {
 	struct postern_source base_source;
 	struct postern__rabbitmq_peer peer;
-	char *queue;
+	struct postern__rabbitmq_topology topology;
 	char *source; /* may be NULL */
 	uint32_t prefetch;
 	size_t bytes_max;
-	enum unacceptable on_unacceptable;
+	enum postern__rabbitmq_unacceptable on_unacceptable;
 
 	struct postern_sink *sink;
 	struct postern_completions *completions;
@@ -172,17 +169,24 @@ static bool sent(struct rabbit *self, int status) {
 
 static int consume(struct rabbit *self, struct postern_error *error) {
 	char what[RABBITMQ_SHORT_LEN_MAX + 40];
+	int r = self->topology.declare ? postern__rabbitmq_declare(&self->link,
+											 &self->topology, error)
+								   : POSTERN_OK;
+	if (r) {
+		return r;
+	}
 	(void)amqp_basic_qos(self->link.state, RABBITMQ_CHANNEL, 0,
 			(uint16_t)self->prefetch, 0);
-	int r = postern__rabbitmq_link_check(&self->link,
+	r = postern__rabbitmq_link_check(&self->link,
 			amqp_get_rpc_reply(self->link.state), "set the prefetch", error);
 	if (r) {
 		return r;
 	}
-	(void)snprintf(what, sizeof what, "consume from queue '%s'", self->queue);
+	(void)snprintf(what, sizeof what, "consume from queue '%s'",
+			self->topology.queue);
 	(void)amqp_basic_consume(self->link.state, RABBITMQ_CHANNEL,
-			amqp_cstring_bytes(self->queue), amqp_cstring_bytes(CONSUMER_TAG),
-			0, 0, 0, amqp_empty_table);
+			amqp_cstring_bytes(self->topology.queue),
+			amqp_cstring_bytes(CONSUMER_TAG), 0, 0, 0, amqp_empty_table);
 	return postern__rabbitmq_link_check(&self->link,
 			amqp_get_rpc_reply(self->link.state), what, error);
 }
@@ -235,7 +239,7 @@ static void settle(struct rabbit *self, uint64_t position,
 
 /* A message that will never be accepted. */
 static void refuse(struct rabbit *self, uint64_t position) {
-	if (self->on_unacceptable == UNACCEPTABLE_DROP) {
+	if (self->on_unacceptable == RABBITMQ_UNACCEPTABLE_DROP) {
 		settle(self, position, SLOT_DONE);
 		return;
 	}
@@ -366,7 +370,7 @@ static int read_method(struct rabbit *self, const amqp_method_t *method,
 	case AMQP_BASIC_CANCEL_METHOD:
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"%s ended the consumer: queue '%s' was deleted or has moved",
-				self->link.place, self->queue);
+				self->link.place, self->topology.queue);
 	case AMQP_QUEUE_DECLARE_OK_METHOD:
 		postern_sink_set_lag(self->sink,
 				(int64_t)queue->message_count +
@@ -471,7 +475,7 @@ static void read_frames(struct rabbit *self) {
 static void ask_for_lag(struct rabbit *self) {
 	int64_t now_ms = postern__rabbitmq_now_ms();
 	amqp_queue_declare_t declare = {
-		.queue = amqp_cstring_bytes(self->queue),
+		.queue = amqp_cstring_bytes(self->topology.queue),
 		.passive = 1,
 	};
 	if (now_ms < self->lag_at_ms) {
@@ -631,7 +635,9 @@ static void rabbit_destroy(struct postern_source *source) {
 	postern_prefix_destroy(self->prefix);
 	postern__rabbitmq_peer_finish(&self->peer);
 	free(self->slots);
-	free(self->queue);
+	free(self->topology.queue);
+	free(self->topology.exchange);
+	free(self->topology.binding_keys);
 	free(self->source);
 	free(self);
 }
@@ -648,23 +654,31 @@ static const struct postern_source_ops rabbit_ops = {
 	.destroy = rabbit_destroy,
 };
 
-struct settings {
-	const char *url;
-	const char *queue;
-	uint32_t prefetch;
-	uint64_t prefetch_bytes;
-	const char *source;
-	int on_unacceptable;
-	int64_t heartbeat_ms;
-	const char *ca_file;
-};
+/* NULL stays NULL. False: out of memory. */
+static bool copy(char **out, const char *text) {
+	*out = text ? strdup(text) : NULL;
+	return !text || *out;
+}
 
-static int fill(struct rabbit *self, const struct settings *settings,
+static bool fill_topology(struct postern__rabbitmq_topology *topology,
+		const struct postern__rabbitmq_source_settings *settings) {
+	*topology = (struct postern__rabbitmq_topology){
+		.declare = settings->declare,
+		.classic = settings->queue_type == 1,
+		.dead_letters = settings->dead_letters,
+		.exchange_type = settings->exchange_type,
+	};
+	return copy(&topology->queue, settings->queue) &&
+		   copy(&topology->exchange, settings->exchange) &&
+		   copy(&topology->binding_keys, settings->binding_keys);
+}
+
+static int fill(struct rabbit *self,
+		const struct postern__rabbitmq_source_settings *settings,
 		struct postern_error *error) {
 	self->slots = calloc(self->prefetch, sizeof *self->slots);
-	self->queue = strdup(settings->queue);
-	self->source = settings->source ? strdup(settings->source) : NULL;
-	if (!self->slots || !self->queue || (settings->source && !self->source)) {
+	if (!self->slots || !fill_topology(&self->topology, settings) ||
+			!copy(&self->source, settings->source)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	int r = postern_completions_create(self->prefetch, &self->completions,
@@ -672,14 +686,17 @@ static int fill(struct rabbit *self, const struct settings *settings,
 	if (!r) {
 		r = postern_prefix_create(self->prefetch, &self->prefix, error);
 	}
+	if (!r) {
+		r = postern__rabbitmq_topology_check(&self->topology, error);
+	}
 	return r ? r
 			 : postern__rabbitmq_peer_init(&self->peer, settings->url,
 					   settings->heartbeat_ms, settings->ca_file, error);
 }
 
-static int rabbit_create(const void *given, struct postern_source **out,
-		struct postern_error *error) {
-	const struct settings *settings = given;
+int postern__rabbitmq_source_create(const void *given,
+		struct postern_source **out, struct postern_error *error) {
+	const struct postern__rabbitmq_source_settings *settings = given;
 	struct rabbit *self = calloc(1, sizeof *self);
 	if (!self) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -688,7 +705,8 @@ static int rabbit_create(const void *given, struct postern_source **out,
 	self->link.fd = -1;
 	self->prefetch = settings->prefetch;
 	self->bytes_max = (size_t)settings->prefetch_bytes;
-	self->on_unacceptable = (enum unacceptable)settings->on_unacceptable;
+	self->on_unacceptable =
+			(enum postern__rabbitmq_unacceptable)settings->on_unacceptable;
 	self->next_ack = 1;
 	self->cursor = 1;
 	int r = fill(self, settings, error);
@@ -699,93 +717,3 @@ static int rabbit_create(const void *given, struct postern_source **out,
 	*out = &self->base_source;
 	return POSTERN_OK;
 }
-
-static int check_short(const char *text, struct postern_error *error) {
-	return strlen(text) <= RABBITMQ_SHORT_LEN_MAX
-				   ? POSTERN_OK
-				   : postern__fail(error, POSTERN_E_INVALID,
-							 "the name is over %d bytes",
-							 RABBITMQ_SHORT_LEN_MAX);
-}
-
-static const struct postern_option rabbit_options[] = {
-	{
-			.name = "url",
-			.type = POSTERN_OPTION_TEXT,
-			.offset = offsetof(struct settings, url),
-			.flags = POSTERN_OPTION_REQUIRED | POSTERN_OPTION_SECRET,
-			.help = "the broker: amqp://USER:PASSWORD@HOST/VHOST",
-			.form = "URL",
-			.check = postern__rabbitmq_url_check,
-	},
-	{
-			.name = "queue",
-			.type = POSTERN_OPTION_TEXT,
-			.offset = offsetof(struct settings, queue),
-			.flags = POSTERN_OPTION_REQUIRED,
-			.help = "the queue to consume from",
-			.form = "NAME",
-			.check = check_short,
-	},
-	{
-			.name = "prefetch",
-			.type = POSTERN_OPTION_COUNT,
-			.offset = offsetof(struct settings, prefetch),
-			.min = 1,
-			.max = UINT16_MAX,
-			.fallback = "1000",
-			.help = "the most messages that are not acknowledged yet",
-	},
-	{
-			.name = "prefetch_bytes",
-			.type = POSTERN_OPTION_SIZE,
-			.offset = offsetof(struct settings, prefetch_bytes),
-			.min = 65536,
-			.max = UINT64_C(1) << 40,
-			.fallback = "64MiB",
-			.help = "no further message is read while as much is not stored",
-	},
-	{
-			.name = "source",
-			.type = POSTERN_OPTION_TEXT,
-			.offset = offsetof(struct settings, source),
-			.help = "the source of messages that are no CloudEvents (the "
-					"channel's name)",
-			.form = "TEXT",
-	},
-	{
-			.name = "on_unacceptable",
-			.type = POSTERN_OPTION_CHOICE,
-			.offset = offsetof(struct settings, on_unacceptable),
-			.choices = "reject|drop",
-			.fallback = "reject",
-			.help = "what happens to a message that can never be accepted",
-	},
-	{
-			.name = "heartbeat",
-			.type = POSTERN_OPTION_DURATION,
-			.offset = offsetof(struct settings, heartbeat_ms),
-			.min = 1000,
-			.max = 600000,
-			.fallback = "30s",
-			.help = "a connection that is silent for as long is lost",
-	},
-	{
-			.name = "ca_file",
-			.type = POSTERN_OPTION_TEXT,
-			.offset = offsetof(struct settings, ca_file),
-			.flags = POSTERN_OPTION_PATH,
-			.help = "amqps: the certificates that are trusted",
-			.form = "FILE",
-	},
-};
-
-const struct postern_source_kind postern__rabbitmq_source_kind = {
-	.size = sizeof(struct postern_source_kind),
-	.name = "rabbitmq",
-	.help = "a queue of RabbitMQ",
-	.options = rabbit_options,
-	.option_count = sizeof rabbit_options / sizeof rabbit_options[0],
-	.settings_size = sizeof(struct settings),
-	.create = rabbit_create,
-};

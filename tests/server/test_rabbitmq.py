@@ -216,6 +216,42 @@ def _(place):
     rabbit.await_accepted(place, 1)
 
 
+@case("a source declares what is missing, and what it rejects is kept")
+def _(place):
+    name = f"declared-{rabbit.queue().name}"
+    source = rabbit.source(
+        name, declare="on", exchange=f"x-{name}", binding_keys='"a.*,b"')
+    place.configure(rabbit.inbox([source]))
+    for _ in range(2):  # the second time it all exists
+        server = place.serve()
+        until(lambda: rabbit.state(place)["connected"])
+        with rabbit.server.client() as channel:
+            for key, message_id in [("a.x", "m1"), ("b", "m2"), ("b", None)]:
+                channel.basic_publish(
+                    f"x-{name}", key, b"x", rabbit.pika.BasicProperties(
+                        message_id=message_id, delivery_mode=2), mandatory=True)
+        rabbit.await_accepted(place, 2)
+        until(lambda: rabbit.state(place)["rejected"] == 1)
+        server.stop()
+    until(lambda: rabbit.server.count(f"{name}.dlq") == 2)
+    # As a quorum queue, which another declaration must not contradict.
+    place.configure(rabbit.inbox([source.replace("on,", "on, queue_type: classic,")]))
+    place.serve()
+    until(lambda: "PRECONDITION_FAILED" in (rabbit.state(place)["last_error"] or ""))
+
+
+@case("a source does not declare what it was not told to")
+def _(place):
+    place.configure(rabbit.inbox([rabbit.source("q", exchange="x")]))
+    place.fails(2, "check", says="'declare: on'")
+    long = "q" * 252
+    place.configure(rabbit.inbox([rabbit.source(long, declare="on")]))
+    place.fails(2, "check", says="dead_letters: off")
+    place.configure(rabbit.inbox(
+        [rabbit.source(long, declare="on", dead_letters="off")]))
+    place.ok("check")
+
+
 URLS = ["http://host/", "amqp://", "amqp://user@host:0/", "amqp://host/a/b",
         "amqp://host:99999/", "amqp://u:p%zz@host/", "amqp://host/?x=1",
         "amqp://" + ",".join(["h"] * 9) + "/"]
