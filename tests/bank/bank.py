@@ -36,6 +36,7 @@ When the sources change, a patch may no longer apply, and its case fails.
 tests/bank/refresh lists such patches and documents how to update them.
 """
 
+from brokers import BROKERS
 from catch import (
     Bug,
     databases,
@@ -49,6 +50,7 @@ from keys import KEYS
 from shown import SHOWN
 
 BUGS = [
+    *BROKERS,
     *SHOWN,
     Bug(
         "acknowledge-before-commit",

@@ -33,6 +33,7 @@ CHECKER = os.path.join(HERE, "..", "checker", "check.py")
 POWER = os.path.join(HERE, "..", "crash", "test_power.py")
 # Without the sync a loss is likely, but not in every cut.
 POWER_CUTS = 30
+RABBITMQ = os.path.join(HERE, "..", "support", "rabbitmq.py")
 REDIS = os.path.join(HERE, "..", "support", "redis.py")
 SIM = "sim/test_sim"
 # Seeds per store; the slower one needs fewer.
@@ -78,6 +79,8 @@ def run(command, bug=None, **more):
 def run_case(program, case, bug=None, **more):
     """Whether a case passed (None: it was not run), and the output."""
     command = [os.path.join(TESTS, program), case]
+    if program.endswith("source_rabbitmq"):
+        command.insert(0, RABBITMQ)
     if "redis" in program:
         command.insert(0, REDIS)
     code, out, output = run(command, bug, **more)
