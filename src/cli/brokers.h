@@ -4,5 +4,7 @@
 
 /* Registers the sources and publishers that are in libraries of their own. */
 void postern__cli_brokers_register(void);
+/* The version of rabbitmq-c; NULL: it is not built in. */
+const char *postern__cli_brokers_version(void);
 
 #endif

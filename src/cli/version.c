@@ -12,9 +12,11 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "cli/brokers.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/reply.h"
+#include "handler/kinds.h"
 #include "source/kinds.h"
 #include "store/marker_kind.h"
 #include "store/store.h"
@@ -54,6 +56,15 @@ static void add_marker_stores(json_t *stores, json_t *libraries) {
 	}
 }
 
+static json_t *handler_names(void) {
+	const struct postern_handler_kind *kind;
+	json_t *handlers = json_array();
+	for (size_t i = 0; (kind = postern__kind_at(i)); i++) {
+		(void)json_array_append_new(handlers, json_string(kind->name));
+	}
+	return handlers;
+}
+
 static json_t *source_names(void) {
 	const struct postern_source_kind *kind;
 	json_t *sources = json_array();
@@ -73,6 +84,11 @@ static void add_libraries(json_t *libraries) {
 		{ "jansson", jansson_version_str() },
 		{ "libyaml", yaml_get_version_string() },
 	};
+	const char *version = postern__cli_brokers_version();
+	if (version) {
+		(void)json_object_set_new(libraries, "rabbitmq-c",
+				json_string(version));
+	}
 	for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
 		(void)json_object_set_new(libraries, used[i].name,
 				json_string(used[i].version));
@@ -91,7 +107,7 @@ static void print_names(const char *title, const json_t *names) {
 
 int postern__command_version(struct postern__cli *cli) {
 	json_t *stores = json_array();
-	json_t *handlers = json_pack("[s, s, s]", "callback", "exec", "sql");
+	json_t *handlers = handler_names();
 	json_t *sources = source_names();
 	json_t *libraries = json_object();
 	add_stores(stores, libraries);

@@ -87,14 +87,14 @@ def _(place):
     result = place.ok("version", cwd="/")
     assert result.out.startswith("postern 0."), result
     for word in ("sqlite 3.", "stores: sqlite memory", "handlers: ",
-                 "sources: lines\n"):
+                 "callback", "exec", "sql", "sources: lines"):
         assert word in result.out, word
     equal(place.ok("--version").out, result.out)
     equal(place.ok("-V").out, result.out)
     data = place.ok("version", "--json").json()
     equal(result.out.split()[1], data["version"])
     equal(data["stores"][:2], ["sqlite", "memory"])
-    equal(data["sources"], ["lines"])
+    equal(data["sources"][0], "lines")
     assert data["libraries"]["sqlite"].startswith("3."), data
 
 

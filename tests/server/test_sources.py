@@ -117,10 +117,10 @@ def _(place):
     result = place.run("check")
     equal(result.code, 2)
     assert "lines.follow: " in result.err, result
-    place.configure(CONFIG.replace("lines: pipe", "rabbitmq: {}"))
+    place.configure(CONFIG.replace("lines: pipe", "kafka: {}"))
     result = place.run("check")
     equal(result.code, 2)
-    assert "unknown key 'rabbitmq' in a source" in result.err, result
+    assert "unknown key 'kafka' in a source" in result.err, result
 
 
 main()

@@ -20,8 +20,10 @@ However this program ends, the kernel ends the broker, too.
 
 import contextlib
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,9 @@ import pika  # noqa: E402
 BIN = os.environ.get("POSTERN_TEST_RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
 PATIENCE_S = 120
 START_TRIES = 5
+# Below the ports that the kernel gives to connections: a broker that is away
+# for a moment must find its port again.
+PORTS = range(10000, 30000)
 
 CONFIG = """\
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -50,6 +55,15 @@ collect_statistics_interval = 60000
 
 # The VM must not spin, and needs few threads: tests run beside each other.
 ERL_ARGS = "+sbwt none +sbwtdcpu none +sbwtdio none +S 2:2 +SDcpu 2:2 +A 8"
+
+
+def quiet_port():
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as listener:
+            with contextlib.suppress(OSError):
+                listener.bind(("127.0.0.1", port))
+                return port
+    raise ServerError("no free port")
 
 
 class ServerError(Exception):
@@ -118,18 +132,18 @@ class Server:
         """The port mapper of Erlang: a broker refuses to start without."""
         if self.mapper and self.mapper.poll() is None:
             return
-        self.mapper_port = postgres.free_port()
+        self.mapper_port = quiet_port()
         self.mapper = self.spawn(
             ["epmd", "-port", str(self.mapper_port), "-address", "127.0.0.1",
              "-relaxed_command_check"])
 
     def start(self, wait=True):
         """Starts the broker, or starts it again on its former port."""
-        tries = 1 if self.port else START_TRIES
+        tries = START_TRIES
         for left in reversed(range(tries)):
-            port = self.port or postgres.free_port()
+            port = self.port or quiet_port()
             self.start_mapper()
-            self.node_port = postgres.free_port()
+            self.node_port = quiet_port()
             with open(self.file("rabbitmq.conf"), "w", encoding="utf-8") as file:
                 file.write(CONFIG.format(port=port) + self.config)
             with open(self.file("plugins"), "w", encoding="utf-8") as file:

@@ -300,8 +300,8 @@ static void not_in_this_version(void) {
 				"f:1:22: mode: 'direct' is not in this version" },
 		{ "channels: {c: {order_by: subject}}",
 				"f:1:26: order_by: 'subject' is not in this version" },
-		{ "channels: {c: {sources: [{rabbitmq: {}}]}}",
-				"f:1:27: unknown key 'rabbitmq' in a source; the kinds of "
+		{ "channels: {c: {sources: [{kafka: {}}]}}",
+				"f:1:27: unknown key 'kafka' in a source; the kinds of "
 				"sources are 'lines'" },
 		{ "channels: {c: {sources: x}}",
 				"f:1:25: 'sources' must be a list, as in [{lines: {file: "
