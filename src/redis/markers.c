@@ -39,7 +39,8 @@ struct call {
 	struct postern_mark_request *request;
 	char *command;
 	size_t command_len;
-	bool full; /* the command has the whole script */
+	bool full;   /* the command has the whole script */
+	bool unsure; /* it was sent, and its reply was lost */
 	int64_t until_ms;
 	pthread_cond_t wake;
 	bool ended; /* with the mutex: the thread may leave with the call */
@@ -168,6 +169,15 @@ struct attempt {
 	struct postern_error error;
 };
 
+/* Whether this reply says that an earlier try, whose reply was lost, released
+   the lease. */
+static bool was_released(const struct call *call, int code,
+		const redisReply *reply) {
+	return code == POSTERN_E_STALE && call->unsure &&
+		   call->request->kind == POSTERN_MARK_RELEASE &&
+		   reply->element[1]->integer == POSTERN_MARK_UNKNOWN;
+}
+
 /* The reply of one call. True: the call stays in the batch. */
 static bool take_reply(struct batch *batch, struct call *call,
 		const redisReply *reply, struct attempt *attempt) {
@@ -175,6 +185,10 @@ static bool take_reply(struct batch *batch, struct call *call,
 	enum postern__redis_action action = REDIS_FAIL;
 	int r = postern__redis_take_reply(reply, batch->self->address.place,
 			call->request, &action, &why);
+	if (was_released(call, r, reply)) {
+		call->request->before = POSTERN_MARK_RUNNING;
+		r = POSTERN_OK;
+	}
 	if (r && action == REDIS_EVAL && !call->full) {
 		r = format_again(batch->self, call, &why);
 		if (!r) {
@@ -203,6 +217,7 @@ static int receive_all(struct batch *batch,
 			r = postern__redis_connection_receive(batch->connection, deadline,
 					&reply, &attempt->error);
 		}
+		call->unsure = call->unsure || r;
 		if (r || take_reply(batch, call, reply, attempt)) {
 			batch->calls[kept++] = call;
 		}

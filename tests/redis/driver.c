@@ -9,12 +9,14 @@
  *       the warning of postern_guard_check()
  *   driver URL run HANDLER COUNT THREADS FILE [PAUSE_MS]
  *       run a function for the keys k0, k1, … in each thread; the function
- *       appends its key to the file. Prints how many calls had which result.
+ *       appends its key to the file. Prints how many calls had which result,
+ *       and how many were duplicates of a function that had not yet ended, in
+ *       any process: EARLY. FILE.ended has a byte for each key.
  *   driver URL own …
  *       the same with keys of its own for each thread
  *   driver URL record HANDLER
  *       record k0, k1, … until an error or the end; prints each that is done
- *   driver URL each VERB HANDLER
+ *   driver URL each VERB HANDLER [FENCE]
  *       the same as `mark`, for each key that is a line of stdin
  *   driver URL repeat COUNT HANDLER
  *       has() of one key so many times, each after a line on stdin
@@ -27,9 +29,11 @@
 #include <postern/guard.h>
 #include <postern/redis.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -96,6 +100,10 @@ static int mark(int argc, char **argv) {
 		return print_result(
 				postern_mark_finish(guard, handler, key, fence, &error));
 	}
+	if (strcmp(verb, "release") == 0) {
+		return print_result(
+				postern_mark_release(guard, handler, key, fence, &error));
+	}
 	return 2;
 }
 
@@ -111,6 +119,8 @@ struct job {
 	long pause_ms;
 	long own; /* the thread's number; 0: its keys are those of all */
 	int file;
+	atomic_uchar *ended; /* by the number of the key, shared by processes */
+	unsigned long early;
 	unsigned long results[RESULT_COUNT]; /* by -code */
 };
 
@@ -128,6 +138,8 @@ static void append_key(void *context, const struct postern_guard_call *call,
 	sleep_ms(job->pause_ms);
 	if (write(job->file, line, (size_t)len) != len) {
 		postern_outcome_set(outcome, POSTERN_RETRY, 0, "cannot write");
+	} else if (job->ended) {
+		atomic_store(&job->ended[strtol(line + 1, NULL, 10)], 1);
 	}
 }
 
@@ -144,32 +156,29 @@ static void *run_all(void *context) {
 		};
 		int r = postern_guard_run(guard, &guarded, append_key, job, NULL, &why);
 		job->results[-r]++;
+		job->early += r == POSTERN_E_DUPLICATE && job->ended &&
+					  atomic_load(&job->ended[i]) == 0;
 	}
 	return NULL;
 }
 
-static int run(int argc, char **argv, bool own) {
-	static struct job jobs[THREAD_MAX];
-	pthread_t threads[THREAD_MAX];
-	long thread_count = strtol(argv[2], NULL, 10);
-	int file = open(argv[3], O_WRONLY | O_APPEND | O_CREAT, 0600);
-	if (file < 0 || thread_count < 1 || thread_count > THREAD_MAX) {
-		return 2;
+/* The bytes of FILE.ended, which all processes map. NULL: it failed. */
+static atomic_uchar *map_ended(const char *file, long count) {
+	char path[4096];
+	(void)snprintf(path, sizeof path, "%s.ended", file);
+	int fd = open(path, O_RDWR | O_CREAT, 0600);
+	void *bytes = MAP_FAILED;
+	if (fd >= 0 && ftruncate(fd, count) == 0) {
+		bytes = mmap(NULL, (size_t)count, PROT_READ | PROT_WRITE, MAP_SHARED,
+				fd, 0);
 	}
+	return bytes == MAP_FAILED ? NULL : bytes;
+}
+
+static void print_sums(const struct job *jobs, long thread_count) {
+	unsigned long early = 0;
 	for (long i = 0; i < thread_count; i++) {
-		jobs[i] = (struct job){
-			.handler = argv[0],
-			.count = strtol(argv[1], NULL, 10),
-			.pause_ms = argc > 4 ? strtol(argv[4], NULL, 10) : 0,
-			.own = own ? i : 0,
-			.file = file,
-		};
-		if (pthread_create(&threads[i], NULL, run_all, &jobs[i])) {
-			return 2;
-		}
-	}
-	for (long i = 0; i < thread_count; i++) {
-		(void)pthread_join(threads[i], NULL);
+		early += jobs[i].early;
 	}
 	for (int code = 0; code < RESULT_COUNT; code++) {
 		unsigned long sum = 0;
@@ -180,6 +189,39 @@ static int run(int argc, char **argv, bool own) {
 			(void)printf("%s %lu\n", name_of(-code), sum);
 		}
 	}
+	if (early > 0) {
+		(void)printf("EARLY %lu\n", early);
+	}
+}
+
+static int run(int argc, char **argv, bool own) {
+	static struct job jobs[THREAD_MAX];
+	pthread_t threads[THREAD_MAX];
+	long thread_count = strtol(argv[2], NULL, 10);
+	long count = strtol(argv[1], NULL, 10);
+	int file = open(argv[3], O_WRONLY | O_APPEND | O_CREAT, 0600);
+	atomic_uchar *ended = own ? NULL : map_ended(argv[3], count);
+	if (file < 0 || thread_count < 1 || thread_count > THREAD_MAX ||
+			(!own && !ended)) {
+		return 2;
+	}
+	for (long i = 0; i < thread_count; i++) {
+		jobs[i] = (struct job){
+			.handler = argv[0],
+			.count = count,
+			.pause_ms = argc > 4 ? strtol(argv[4], NULL, 10) : 0,
+			.own = own ? i : 0,
+			.file = file,
+			.ended = ended,
+		};
+		if (pthread_create(&threads[i], NULL, run_all, &jobs[i])) {
+			return 2;
+		}
+	}
+	for (long i = 0; i < thread_count; i++) {
+		(void)pthread_join(threads[i], NULL);
+	}
+	print_sums(jobs, thread_count);
 	return 0;
 }
 
@@ -197,11 +239,12 @@ static int record(const char *handler) {
 	}
 }
 
-static int mark_lines(char *verb, char *handler) {
+static int mark_lines(int argc, char **argv) {
 	char line[64];
 	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = '\0';
-		(void)mark(3, (char *[]){ verb, handler, line });
+		(void)mark(argc > 2 ? 4 : 3,
+				(char *[]){ argv[0], argv[1], line, argv[2] });
 		(void)fflush(stdout);
 	}
 	return 0;
@@ -240,7 +283,7 @@ static int dispatch(int argc, char **argv) {
 		return record(argv[1]);
 	}
 	if (strcmp(argv[0], "each") == 0 && argc >= 3) {
-		return mark_lines(argv[1], argv[2]);
+		return mark_lines(argc - 1, argv + 1);
 	}
 	if (strcmp(argv[0], "repeat") == 0 && argc >= 3) {
 		return repeat(strtol(argv[1], NULL, 10), argv[2]);

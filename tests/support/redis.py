@@ -67,12 +67,13 @@ class Server:
     """A server, from the call on; use it in a `with`, or stop() it. Settings
     are those of redis.conf, with '_' in place of '-'."""
 
-    def __init__(self, tls=None, **settings):
+    def __init__(self, tls=None, environment=None, **settings):
         self.path = tempfile.mkdtemp(prefix="postern-redis-")
         self.log = os.path.join(self.path, "log")
         self.socket = os.path.join(self.path, "socket")
         self.settings = {"save": "", "appendonly": "no", **settings}
         self.tls = tls
+        self.environment = {**os.environ, **(environment or {})}
         self.password = settings.get("requirepass")
         self.process = None
         self.port = None
@@ -106,6 +107,7 @@ class Server:
                 self.process = subprocess.Popen(
                     self.command(port), stdin=subprocess.DEVNULL, stdout=log,
                     stderr=log, cwd=self.path, start_new_session=True,
+                    env=self.environment,
                     preexec_fn=lambda: postgres.die_with_parent(
                         signal.SIGKILL))
             self.port_now = port
