@@ -61,6 +61,7 @@ def describe(place):
         "postern": f"Postern {version['version']}",
         "SQLite": f"SQLite {version['libraries']['sqlite']}",
         "PostgreSQL": place.database.version(),
+        "Redis": place.redis.version(),
         "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": memory_gib(),

@@ -27,6 +27,7 @@ class Place:
         self.rounds = rounds
         self.started = time.monotonic()
         self.database = None  # set by the caller
+        self.redis = None  # likewise
 
     def progress(self, text):
         """Prints the progress."""

@@ -10,6 +10,7 @@ END = "<!-- end of figures -->"
 CHARTS = {
     "SQLite": "performance.svg",
     "PostgreSQL": "performance-postgres.svg",
+    "Redis": "performance-redis.svg",
 }
 
 

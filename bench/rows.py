@@ -54,7 +54,8 @@ class Row:
         self.measure = measure
 
     def store(self):
-        return "PostgreSQL" if self.name.startswith("pg-") else "SQLite"
+        prefixes = {"pg": "PostgreSQL", "redis": "Redis"}
+        return prefixes.get(self.name.split("-", 1)[0], "SQLite")
 
 
 class Result:

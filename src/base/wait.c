@@ -25,11 +25,18 @@ int postern__wait_init(pthread_cond_t *condition) {
 	return r;
 }
 
+static struct timespec limited(int64_t ms) {
+	return postern__clock_deadline(
+			ms < 0 || ms > WAIT_MS_MAX ? WAIT_MS_MAX : ms);
+}
+
 void postern__wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
 		int64_t ms) {
-	if (ms < 0 || ms > WAIT_MS_MAX) {
-		ms = WAIT_MS_MAX;
-	}
-	struct timespec until = postern__clock_deadline(ms);
+	struct timespec until = limited(ms);
 	(void)pthread_cond_timedwait(condition, mutex, &until);
+}
+
+bool postern__wait_posted(sem_t *semaphore, int64_t ms) {
+	struct timespec until = limited(ms);
+	return sem_clockwait(semaphore, CLOCK_MONOTONIC, &until) == 0;
 }

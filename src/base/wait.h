@@ -8,6 +8,8 @@
  */
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Returns 0, or an error number as pthread_cond_init() does. */
@@ -16,5 +18,8 @@ int postern__wait_init(pthread_cond_t *condition);
 /* Wait with `mutex` held, at most about ms; negative: without a timeout. */
 void postern__wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
 		int64_t ms);
+
+/* The same for a semaphore, which needs no mutex. True: it took a post. */
+bool postern__wait_posted(sem_t *semaphore, int64_t ms);
 
 #endif

@@ -14,6 +14,8 @@
  */
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,8 +44,11 @@ struct call {
 	bool full;   /* the command has the whole script */
 	bool unsure; /* it was sent, and its reply was lost */
 	int64_t until_ms;
-	pthread_cond_t wake;
-	bool ended; /* with the mutex: the thread may leave with the call */
+	/* Posted when a connection is free for its thread to serve the queue, which
+	   is counted with the mutex, and once when the call has ended. */
+	sem_t wake;
+	size_t offer_count;
+	atomic_bool ended; /* set with the result */
 	int code;
 	struct postern_error error;
 };
@@ -88,12 +93,17 @@ struct batch {
 	struct postern_error reason; /* of its failure, if it fails */
 };
 
+/* The thread that waits leaves with its result at once; nobody touches the call
+   after the post. Each call has a semaphore, so that the threads of a batch do
+   not wake up to wait for one mutex. */
 static void end_call(struct call *call, int code,
 		const struct postern_error *why) {
 	call->code = code;
 	if (code) {
 		call->error = *why;
 	}
+	atomic_store(&call->ended, true);
+	(void)sem_post(&call->wake);
 }
 
 static void end_all(struct batch *batch, int code,
@@ -341,49 +351,66 @@ static void fill_batch(struct batch *batch) {
 /* Mutex held, which is released meanwhile; a connection is free and calls are
    queued. */
 static void serve(struct redis_markers *self) {
-	struct call *all[BATCH_MAX];
 	struct batch batch = {
 		.self = self,
 		.connection = self->free[--self->free_count],
 		.until_ms = INT64_MIN,
 	};
 	fill_batch(&batch);
-	size_t count = batch.count;
-	memcpy(all, batch.calls, sizeof all);
 	(void)pthread_mutex_unlock(&self->mutex);
 	run_batch(&batch);
 	(void)pthread_mutex_lock(&self->mutex);
 	self->free[self->free_count++] = batch.connection;
-	for (size_t i = 0; i < count; i++) {
-		all[i]->ended = true;
-		(void)pthread_cond_signal(&all[i]->wake);
-	}
 	struct postern__list *next = postern__list_first(&self->queue);
 	if (next) {
-		(void)pthread_cond_signal(&container_of(next, struct call, link)->wake);
+		struct call *call = container_of(next, struct call, link);
+		call->offer_count++;
+		(void)sem_post(&call->wake);
 	}
+}
+
+/* Serve the queue if a connection is free, or give up if the call's time is
+   over. Returns for how long to wait then, negative: for its result. */
+static int64_t serve_or_leave(struct redis_markers *self, struct call *call) {
+	struct postern_error why;
+	bool queued = postern__list_linked(&call->link);
+	int64_t left = call->until_ms - now_of(self);
+	if (queued && self->free_count > 0) {
+		serve(self);
+		return 0;
+	}
+	if (queued && left <= 0) {
+		postern__list_remove(&call->link);
+		end_call(call,
+				postern__fail(&why, POSTERN_E_UNAVAILABLE,
+						"%s: all connections are in use", self->address.place),
+				&why);
+		return 0;
+	}
+	/* One that was taken gets its result from another thread. */
+	return queued ? left : -1;
 }
 
 /* Wait for the result of a call, or produce it. */
 static void complete_call(struct redis_markers *self, struct call *call) {
+	size_t post_count = 0;
 	(void)pthread_mutex_lock(&self->mutex);
 	postern__list_push_back(&self->queue, &call->link);
-	while (!call->ended) {
-		bool queued = postern__list_linked(&call->link);
-		int64_t left = call->until_ms - now_of(self);
-		if (queued && self->free_count > 0) {
-			serve(self);
-		} else if (queued && left <= 0) {
-			postern__list_remove(&call->link);
-			call->code = postern__fail(&call->error, POSTERN_E_UNAVAILABLE,
-					"%s: all connections are in use", self->address.place);
-			call->ended = true;
-		} else {
-			/* One that was taken gets its result from another thread. */
-			postern__wait(&call->wake, &self->mutex, queued ? left : -1);
+	for (;;) {
+		int64_t wait_ms = serve_or_leave(self, call);
+		(void)pthread_mutex_unlock(&self->mutex);
+		if (wait_ms != 0) {
+			post_count += postern__wait_posted(&call->wake, wait_ms);
 		}
+		if (atomic_load(&call->ended)) {
+			break;
+		}
+		(void)pthread_mutex_lock(&self->mutex);
 	}
-	(void)pthread_mutex_unlock(&self->mutex);
+	/* Until all posts were made the call must not go away. */
+	while (post_count < call->offer_count + 1) {
+		post_count += postern__wait_posted(&call->wake, -1);
+	}
 }
 
 static int redis_change(struct postern_markers *markers,
@@ -399,12 +426,10 @@ static int redis_change(struct postern_markers *markers,
 	if (r) {
 		return r;
 	}
-	if (postern__wait_init(&call.wake)) {
-		redisFreeCommand(call.command);
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
+	/* This cannot fail with these arguments. */
+	(void)sem_init(&call.wake, 0, 0);
 	complete_call(self, &call);
-	(void)pthread_cond_destroy(&call.wake);
+	(void)sem_destroy(&call.wake);
 	redisFreeCommand(call.command);
 	if (call.code) {
 		return postern__fail(error, call.code, "%s", call.error.text);

@@ -15,6 +15,9 @@
  * The key of a lease outlives the lease by an hour: a lease that has ended may
  * still be finished while nobody else has begun.
  *
+ * The first begin of a key with one name needs no read: SET NX writes the key
+ * only if it does not exist.
+ *
  * A call that writes nothing else deletes a key that does not exist. That
  * changes nothing, but a replica refuses it: so a replica cannot answer that
  * something was not done. It comes last, because after the first write of a
@@ -36,13 +39,22 @@
 #define FIXED_WORD_COUNT 8
 #define WORD_MAX (FIXED_WORD_COUNT + POSTERN_MARK_NAME_COUNT_MAX)
 #define NUMBER_SIZE 24
+/* The key of a lease outlives the lease by so much. */
+#define LEASE_KEPT_MS 3600000LL
 
 const char postern__redis_script[] =
-		"local kind, fence, ttl = ARGV[1], ARGV[2], ARGV[4]\n"
-		"local lease, now = tonumber(ARGV[3]), tonumber(ARGV[5])\n"
+		"local kind, fence = ARGV[1], ARGV[2]\n"
+		"local now = tonumber(ARGV[5])\n"
 		"if now < 0 then\n"
 		"  local time = redis.call('TIME')\n"
-		"  now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
+		"  now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000\n"
+		"end\n"
+		"local till, keep = 0, ARGV[4]\n"
+		"if ARGV[3] ~= '0' then till = now + ARGV[3] end\n"
+		"local new = string.format('%s %.0f %.0f', fence, now, till)\n"
+		"if kind == 'begin' and #KEYS == 1 then\n"
+		"  local reply = redis.pcall('SET', KEYS[1], new, 'NX', 'PX', keep)\n"
+		"  if reply and reply.ok then return {0, 0, 0} end\n"
 		"end\n"
 		"local state, left, rows, mine, rival = 0, 0, 0, true, false\n"
 		"for _, key in ipairs(KEYS) do\n"
@@ -61,46 +73,37 @@ const char postern__redis_script[] =
 		"    end\n"
 		"  end\n"
 		"end\n"
-		"local wrote = false\n"
-		"local function put(till, keep)\n"
-		"  wrote = true\n"
-		"  local row = string.format('%s %.0f %.0f', fence, now, till)\n"
-		"  for _, key in ipairs(KEYS) do\n"
-		"    local reply = redis.pcall('SET', key, row, 'PX', keep)\n"
-		"    if reply.err then return reply end\n"
-		"  end\n"
-		"end\n"
-		"local function done() return put(0, ttl) end\n"
-		"local function run()\n"
-		"  local keep = string.format('%.0f', lease + 3600000)\n"
-		"  return put(now + lease, keep)\n"
-		"end\n"
-		"local function remove()\n"
-		"  wrote = true\n"
-		"  for _, key in ipairs(KEYS) do redis.call('DEL', key) end\n"
-		"end\n"
 		"local open = rows > 0 and state < 2 and mine\n"
-		"local stale, failed = 0, nil\n"
+		"local put, gone, stale = false, false, 0\n"
 		"if kind == 'begin' then\n"
 		"  if state == 1 and not rival then state = 0 end\n"
-		"  if state == 0 then failed = run() end\n"
+		"  put = state == 0\n"
 		"elseif kind == 'extend' then\n"
-		"  if open and state == 1 then failed = run() else stale = 1 end\n"
+		"  put = open and state == 1\n"
+		"  if not put then stale = 1 end\n"
 		"elseif kind == 'finish' then\n"
-		"  if open then failed = done()\n"
-		"  elseif state < 2 or not mine then stale = 1 end\n"
+		"  put = open\n"
+		"  if not open and (state < 2 or not mine) then stale = 1 end\n"
 		"elseif kind == 'release' then\n"
-		"  if open then remove() else stale = 1 end\n"
+		"  gone = open\n"
+		"  if not open then stale = 1 end\n"
 		"elseif kind == 'try' or kind == 'record' then\n"
-		"  if state == 2 and mine then state = 0\n"
-		"  elseif state == 0 or (state == 1 and kind == 'record') then\n"
-		"    failed = done()\n"
-		"  end\n"
+		"  put = state == 0 or (state == 1 and kind == 'record')\n"
+		"  if state == 2 and mine then state = 0 end\n"
 		"elseif kind == 'forget' then\n"
-		"  remove()\n"
+		"  gone = true\n"
 		"end\n"
-		"if not wrote then failed = redis.pcall('DEL', KEYS[1] .. '!') end\n"
-		"if type(failed) == 'table' then return failed end\n"
+		"if put then\n"
+		"  for _, key in ipairs(KEYS) do\n"
+		"    local reply = redis.pcall('SET', key, new, 'PX', keep)\n"
+		"    if reply.err then return reply end\n"
+		"  end\n"
+		"elseif gone then\n"
+		"  for _, key in ipairs(KEYS) do redis.call('DEL', key) end\n"
+		"else\n"
+		"  local reply = redis.pcall('DEL', KEYS[1] .. '!')\n"
+		"  if type(reply) == 'table' then return reply end\n"
+		"end\n"
 		"if state ~= 1 then left = 0 end\n"
 		"return {stale, state, left}\n";
 
@@ -116,9 +119,12 @@ static const char *const kind_names[] = {
 };
 
 static void put_hex(const unsigned char *bytes, size_t len, char *out) {
+	static const char digits[] = "0123456789abcdef";
 	for (size_t i = 0; i < len; i++) {
-		(void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+		out[2 * i] = digits[bytes[i] >> 4];
+		out[2 * i + 1] = digits[bytes[i] & 15];
 	}
+	out[2 * len] = '\0';
 }
 
 static int digest(const EVP_MD *method, const void *bytes, size_t len,
@@ -194,9 +200,14 @@ int postern__redis_script_format(const struct postern__redis_address *address,
 	add(&words, kind_names[request->kind]);
 	(void)snprintf(numbers[1], NUMBER_SIZE, "%llu",
 			(unsigned long long)request->fence);
+	/* Only a lease has an end, and its key is there for longer. */
+	bool leases = request->kind == POSTERN_MARK_BEGIN ||
+				  request->kind == POSTERN_MARK_EXTEND;
 	(void)snprintf(numbers[2], NUMBER_SIZE, "%lld",
-			(long long)request->lease_ms);
-	(void)snprintf(numbers[3], NUMBER_SIZE, "%lld", (long long)address->ttl_ms);
+			leases ? (long long)request->lease_ms : 0);
+	(void)snprintf(numbers[3], NUMBER_SIZE, "%lld",
+			leases ? (long long)request->lease_ms + LEASE_KEPT_MS
+				   : (long long)address->ttl_ms);
 	(void)snprintf(numbers[4], NUMBER_SIZE, "%lld", (long long)now_ms);
 	for (size_t i = 1; i < 5; i++) {
 		add(&words, numbers[i]);

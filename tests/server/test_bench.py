@@ -267,6 +267,22 @@ def _(place):
         assert text in result.stdout, (text, result.stdout)
 
 
+@case("the bare program and the guard do the same in Redis, if it was built")
+def _(place):
+    if not os.path.exists(os.path.join(BUILD, "bench", "bare_redis")):
+        return
+    result = subprocess.run(
+        [os.path.join(BENCH, "run"), BUILD, "redis-guard"],
+        env=dict(place.environment(), BENCH_SCALE="0.0001", BENCH_ROUNDS="1",
+                 BENCH_DIR=place.file("data")),
+        cwd=place.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, timeout=PATIENCE_S, check=False,
+    )
+    equal(result.returncode, 0, result.stderr)
+    for text in ("guarded functions, 1 thread", "guarded functions, 64 threads"):
+        assert text in result.stdout, (text, result.stdout)
+
+
 @case("without npm the peers are skipped, and the missing program is named")
 def _(place):
     # The only program that the benchmark runs by name.
@@ -327,7 +343,7 @@ def _(place):
     page = os.path.join(place.path, "performance.md")
     shutil.copyfile(os.path.join(ROOT, "docs", "performance.md"), page)
     about = {"postern": "P 1", "SQLite": "S 1", "PostgreSQL": "Q 1",
-             "date": "2000-01-01",
+             "Redis": "R 1", "date": "2000-01-01",
              "processor": "<fast>", "cores": 2, "memory_gib": 1, "kernel": "k",
              "file_system": "f", "sync_ms": 0.1, "rounds": 3, "load": 0.5}
     results = [
