@@ -91,6 +91,10 @@ static void on_limit(void *context, const char *text) {
 	report(context, POSTERN__EXIT_UNHEALTHY, "%s", text);
 }
 
+static void on_note(void *context, const char *text) {
+	report(context, POSTERN__EXIT_OK, "%s", text);
+}
+
 static void on_mistake(void *context, const char *text) {
 	report(context, POSTERN__EXIT_USAGE, "%s", text);
 }
@@ -682,6 +686,7 @@ int postern__command_check(struct postern__cli *cli) {
 	check.findings = json_array();
 	check_handlers(&check);
 	postern__config_remarks(cli->config, on_warning, &check);
+	postern__config_key_notes(cli->config, on_note, &check);
 	check_stores(&check);
 	postern__buf_init(&printed, PRINTED_LEN_MAX);
 	postern__config_print(cli->config, cli->json, &printed);

@@ -82,6 +82,7 @@ int postern__command_channel(struct postern__cli *cli);
 int postern__command_cleanup(struct postern__cli *cli);
 int postern__command_stats(struct postern__cli *cli);
 int postern__command_bench(struct postern__cli *cli);
+int postern__command_key(struct postern__cli *cli);
 int postern__command_mark(struct postern__cli *cli);
 int postern__command_once(struct postern__cli *cli);
 int postern__command_version(struct postern__cli *cli);

@@ -123,6 +123,16 @@ static const struct postern__flag show_flags[] = {
 	END
 };
 
+static const struct postern__flag key_flags[] = {
+	{ "raw", 0, false, NULL, "FILE is a body by itself, and its attributes are flags" },
+	{ "id", 0, false, "ID", "with --raw: the id of the message" },
+	{ "type", 't', false, "TYPE", "with --raw: the type of the message; 'message' if left out" },
+	{ "source", 0, false, "SOURCE", "with --raw: the source of the message; the channel's name if left out" },
+	{ "correlation-id", 0, false, "ID", "with --raw: the correlation id of the message" },
+	{ "header", 'H', true, "NAME=VALUE", "with --raw: a header; may be given more than once" },
+	END
+};
+
 static const struct postern__flag mark_flags[] = {
 	{ "duplicate-exit", 0, false, "N", "exit with N, 0 to 255, if try finds that it was done; 0 if left out" },
 	{ "older-than", 0, false, "DURATION", "forget what was done longer ago, such as 7d; for expire" },
@@ -428,6 +438,20 @@ static const struct postern__command commands[] = {
 		.run = postern__command_once,
 	},
 	{
+		.name = "key", .operands = "test CHANNEL FILE", .operand_min = 3, .operand_max = 3, .flags = key_flags,
+		.help = "show the keys that a message would have",
+		.about =
+			"Prints which rule of CHANNEL applies to the message in FILE ('-': standard\n"
+			"input), the key that it makes, and the same for each handler with a rule of its\n"
+			"own. FILE is a CloudEvent in JSON, or a body with --raw. Only the configuration\n"
+			"is read: no store, no server. The exit status is 1 if a key is missing.",
+		.examples =
+			"postern key test orders event.json\n"
+			"postern key test orders --raw --type order.placed order.json\n"
+			"postern key test orders --raw --header X-Idempotency-Key=7 order.json",
+		.run = postern__command_key,
+	},
+	{
 		.name = "mark", .operands = "try|has|record|forget|expire [HANDLER [KEY]]", .operand_min = 1, .operand_max = 3, .flags = mark_flags,
 		.takes_store_name = true,
 		.help = "remember what was done, by hand",
@@ -498,7 +522,6 @@ static const struct postern__command commands[] = {
 static const char *const later[] = {
 	"config",
 	"explain",
-	"key",
 	"replay",
 	"retry-plan",
 	"top",

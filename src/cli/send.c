@@ -224,7 +224,7 @@ static size_t body_len_max(const struct postern__cli *cli,
 static int fail_too_long(size_t len_max) {
 	char text[POSTERN__SIZE_TEXT_MAX];
 	postern__size_format(len_max, text);
-	postern__err_print("send: the body exceeds %s (max_message_size)", text);
+	postern__err_print("the body exceeds %s (max_message_size)", text);
 	return POSTERN__EXIT_FAILED;
 }
 
@@ -239,7 +239,7 @@ static int read_body(int fd, const char *name, size_t len_max,
 		room = room < READ_SIZE ? room : READ_SIZE;
 		char *place = postern__buf_reserve(body, room);
 		if (!place) {
-			postern__err_print("send: out of memory");
+			postern__err_print("out of memory");
 			return POSTERN__EXIT_FAILED;
 		}
 		ssize_t len = read(fd, place, room);
@@ -249,18 +249,20 @@ static int read_body(int fd, const char *name, size_t len_max,
 		if (len > 0) {
 			postern__buf_commit(body, (size_t)len);
 		} else if (errno != EINTR) {
-			postern__err_print("send: cannot read %s: %s", name,
-					strerror(errno));
+			postern__err_print("cannot read %s: %s", name, strerror(errno));
 			return POSTERN__EXIT_FAILED;
 		}
 	}
 }
 
-static int read_file(const char *path, size_t len_max,
+int postern__send_read_file(const char *path, size_t len_max,
 		struct postern__buf *body) {
+	if (strcmp(path, "-") == 0) {
+		return read_body(STDIN_FILENO, "standard input", len_max, body);
+	}
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0) {
-		postern__err_print("send: cannot read %s: %s", path, strerror(errno));
+		postern__err_print("cannot read %s: %s", path, strerror(errno));
 		return POSTERN__EXIT_FAILED;
 	}
 	int r = read_body(fd, path, len_max, body);
@@ -282,8 +284,8 @@ static int get_body(const struct postern__cli *cli, struct letter *letter) {
 					   ? fail_too_long(len_max)
 					   : POSTERN__EXIT_OK;
 	}
-	if (path && strcmp(path, "-") != 0) {
-		return read_file(path, len_max, &letter->body);
+	if (path) {
+		return postern__send_read_file(path, len_max, &letter->body);
 	}
 	if (!path && isatty(STDIN_FILENO)) {
 		return postern__cli_usage(cli,

@@ -74,27 +74,14 @@ int postern__handler_keys_init(struct postern__handler *handler,
 /* The rule of the message itself; NULL: `id`. */
 static const struct postern__typed_rule *
 message_rule(const struct postern__channel *channel, const char *type) {
-	const struct postern__typed_rule *rule =
-			postern__key_rules_find(&channel->key_rules, type);
-	return rule && !postern__key_rule_is_composite(&rule->rule) ? rule : NULL;
+	return postern__key_rules_of_message(&channel->key_rules, type);
 }
 
 /* The rule of a handler; NULL: it has none of its own. */
 static const struct postern__typed_rule *
 handler_rule(const struct postern__handler *handler, const char *type) {
-	const struct postern__typed_rule *rule =
-			postern__key_rules_find(&handler->key_rules, type);
-	const struct postern__typed_rule *of_message =
-			message_rule(handler->channel, type);
-	bool by_id = !of_message || postern__key_rule_is_id(&of_message->rule);
-	if (rule && by_id && postern__key_rule_is_id(&rule->rule)) {
-		return NULL; /* the message's own key says it already */
-	}
-	if (rule) {
-		return rule;
-	}
-	rule = postern__key_rules_find(&handler->channel->key_rules, type);
-	return rule && postern__key_rule_is_composite(&rule->rule) ? rule : NULL;
+	return postern__key_rules_of_handler(&handler->channel->key_rules,
+			&handler->key_rules, type);
 }
 
 bool postern__channel_makes_ids(const struct postern__channel *channel,

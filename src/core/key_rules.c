@@ -109,6 +109,32 @@ postern__key_rules_find(const struct postern__key_rules *rules,
 	return NULL;
 }
 
+const struct postern__typed_rule *
+postern__key_rules_of_message(const struct postern__key_rules *channel,
+		const char *type) {
+	const struct postern__typed_rule *rule =
+			postern__key_rules_find(channel, type);
+	return rule && !postern__key_rule_is_composite(&rule->rule) ? rule : NULL;
+}
+
+const struct postern__typed_rule *
+postern__key_rules_of_handler(const struct postern__key_rules *channel,
+		const struct postern__key_rules *handler, const char *type) {
+	const struct postern__typed_rule *rule =
+			postern__key_rules_find(handler, type);
+	const struct postern__typed_rule *of_message =
+			postern__key_rules_of_message(channel, type);
+	bool by_id = !of_message || postern__key_rule_is_id(&of_message->rule);
+	if (rule && by_id && postern__key_rule_is_id(&rule->rule)) {
+		return NULL; /* the message's own key says it already */
+	}
+	if (rule) {
+		return rule;
+	}
+	rule = postern__key_rules_find(channel, type);
+	return rule && postern__key_rule_is_composite(&rule->rule) ? rule : NULL;
+}
+
 int postern__typed_rule_apply(const struct postern__typed_rule *rule,
 		const struct postern_message *message, const char *handler,
 		struct postern__key_text *room, struct postern_dedupe_key *out,

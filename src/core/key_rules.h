@@ -35,6 +35,16 @@ void postern__key_rules_finish(struct postern__key_rules *rules);
 const struct postern__typed_rule *
 postern__key_rules_find(const struct postern__key_rules *rules,
 		const char *type);
+/* By the rules of a channel, the rule of the message itself; NULL: `id`. With
+   `composite` the message is identified by its id. */
+const struct postern__typed_rule *
+postern__key_rules_of_message(const struct postern__key_rules *channel,
+		const char *type);
+/* The rule by which a handler has a key of its own; NULL: only the key of the
+   message counts for it. */
+const struct postern__typed_rule *
+postern__key_rules_of_handler(const struct postern__key_rules *channel,
+		const struct postern__key_rules *handler, const char *type);
 /* As postern__key_rule_apply(). */
 int postern__typed_rule_apply(const struct postern__typed_rule *rule,
 		const struct postern_message *message, const char *handler,

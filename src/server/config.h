@@ -335,6 +335,10 @@ int postern__config_check(const struct postern__config *config,
 void postern__config_remarks(const struct postern__config *config,
 		postern__config_remark *remark, void *context);
 
+/* Report key rules that are valid and probably not what was meant. */
+void postern__config_key_notes(const struct postern__config *config,
+		postern__config_remark *remark, void *context);
+
 /*
  * Append the effective configuration: each option's value, and where it was
  * set; for channels and handlers their own values. Secrets are redacted. As one

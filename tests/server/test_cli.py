@@ -11,7 +11,7 @@ from support import POSTERN, case, equal, main, on_terminal
 
 COMMANDS = """serve init check migrate send process list show retry cancel discard
     pause resume cleanup stats once mark bench version help""".split()
-LATER = """explain key replay retry-plan top
+LATER = """explain replay retry-plan top
     verify""".split()
 
 

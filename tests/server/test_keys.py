@@ -108,6 +108,47 @@ def over_http(place):
     equal([line.split()[-1] for line in found], ["1"])
 
 
+@case("key test prints the rule and the key of a message for each handler")
+def key_test(place):
+    place.configure(CONFIG)
+    event = {"specversion": "1.0", "id": "e", "source": "shop",
+             "type": "order.placed", "data": json.loads(order(42))}
+    answer = place.ok("key", "test", "orders", "-", "--json",
+                      stdin=json.dumps(event)).json()
+    equal(answer["type"], "order.placed")
+    equal([(k["handler"], k["rule"], k["key"]) for k in answer["keys"]],
+          [(None, "json:/order/id", "42"), ("mail", None, None),
+           ("welcome", "json:/customer", "anna")])
+    event["type"] = "order.paid"
+    text = place.ok("key", "test", "orders", "-", stdin=json.dumps(event)).out
+    equal("id" in text and "e of source shop" in text, True)
+    # A body by itself, without the key of one handler.
+    done = place.fails(1, "key", "test", "orders", "--raw", "--type",
+                       "order.placed", "-", stdin='{"order": {"id": 1}}')
+    equal("json:/customer is missing" in done.out, True)
+    place.fails(1, "key", "test", "orders", "-", stdin="{}",
+                says="not a CloudEvent in JSON")
+    place.fails(2, "key", "test", "orders", "--id", "7", "-", stdin="{}",
+                says="--id is for --raw")
+    place.fails(2, "key", "rest", "orders", "-", says="it is 'test'")
+    place.fails(3, "key", "test", "nothing", "-", says="no channel 'nothing'")
+    equal(os.path.exists(place.file("shop.db")), False)
+
+
+@case("check notes rules that make copies of what is none")
+def noted(place):
+    place.configure(CONFIG.replace("key: json:/id\n    missing_key",
+                                   "key: correlation-id\n    missing_key")
+                    .replace("key: \"json:/customer\"",
+                             "key: \"header:X-Correlation-Id\""))
+    text = place.ok("check").out
+    equal("channel 'raw': by its key 'correlation-id' two messages" in text, True)
+    equal("use the rule correlation-id" in text, True)
+    place.configure(CONFIG)
+    text = place.ok("check").out
+    equal("by its key" in text or "is not stored" in text, False)
+
+
 @case("check prints and refuses rules")
 def checked(place):
     place.configure(CONFIG)
