@@ -150,7 +150,9 @@ struct postern_box_options {
 /*
  * Open a box on a store: "memory:", "sqlite:FILE" or
  * "postgres://USER@HOST/DATABASE" (libpq's URL, or behind "postgres:" its other
- * form, "host=… dbname=…").
+ * form, "host=… dbname=…"). A box whose channels store no messages (enum
+ * postern_channel_mode) also opens on "redis://…" (postern/redis.h), or on
+ * "none:", without a store.
  *
  * An SQLite file is created if it is missing, is upgraded to this version's
  * schema, and is owned by this process until the box is destroyed; leases of a

@@ -185,9 +185,27 @@ static void check_kinds(struct check *check,
 	}
 }
 
+/* require_inbox: warn; `fail` is an error of the configuration. */
+static void check_inboxes(struct check *check) {
+	const struct postern__config *config = check->cli->config;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		if (channel->values.require_inbox == POSTERN_REQUIRE_INBOX_WARN &&
+				postern__config_lacks_inbox(channel)) {
+			report(check, POSTERN__EXIT_OK,
+					"%s:%u:%u: channel '%s' has no inbox, but require_inbox is "
+					"set; set allow_without_inbox if that is intended",
+					postern__config_name(config), channel->line,
+					channel->column, channel->name);
+		}
+	}
+}
+
 /* Report what serve would refuse, and handlers that cannot work now. */
 static void check_handlers(struct check *check) {
 	(void)postern__config_check(check->cli->config, on_mistake, check, NULL);
+	check_inboxes(check);
 	check_kinds(check, NULL);
 }
 

@@ -125,10 +125,20 @@ static int open_store(struct postern__client *client,
 			store->values.store, box, error);
 }
 
+/* Whether a message is sent to a channel whose store keeps markers only. */
+static bool sends_to(const struct postern__client *client,
+		const struct postern__config_store *store) {
+	return client->need == POSTERN__NEED_ACCEPT &&
+		   postern__config_store_has_box(client->cli->config, store);
+}
+
 /* Whether the command uses the store without a server. */
-static bool is_used(const struct postern__client *client, const char *url) {
+static bool is_used(const struct postern__client *client,
+		const struct postern__config_store *store) {
+	const char *url = store->values.store;
 	return postern__store_is_durable(url) &&
-		   (postern__store_keeps_messages(url) || takes_markers(client->need));
+		   (postern__store_keeps_messages(url) || takes_markers(client->need) ||
+				   sends_to(client, store));
 }
 
 /* Open all durable stores of the command. */
@@ -146,10 +156,11 @@ static int open_stores(struct postern__client *client,
 	}
 	for (size_t i = 0; r == POSTERN_OK && i < cli->store_count; i++) {
 		const struct postern__config_store *store = cli->stores[i];
-		if (!is_used(client, store->values.store)) {
+		if (!is_used(client, store)) {
 			continue;
 		}
-		r = postern__store_keeps_messages(store->values.store)
+		r = postern__store_keeps_messages(store->values.store) ||
+							sends_to(client, store)
 					? open_store(client, store, error)
 					: open_markers(client, store, error);
 		if (r) {

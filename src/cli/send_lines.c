@@ -157,6 +157,13 @@ static enum result result_of(const json_t *item) {
 	if (json_is_true(json_object_get(item, "dropped"))) {
 		return DROPPED;
 	}
+	/* From a channel that runs its handlers before it answers. */
+	if (status && strcmp(status, "done") == 0) {
+		return ACCEPTED;
+	}
+	if (status && strcmp(status, "failed") == 0) {
+		return REJECTED;
+	}
 	for (int i = ACCEPTED; status && i < RESULT_COUNT; i++) {
 		if (strcmp(status, result_names[i]) == 0) {
 			return (enum result)i;

@@ -47,6 +47,8 @@ int postern__channel_mode_init(struct postern__channel *channel,
 void postern__channel_mode_finish(struct postern__channel *channel);
 /* Whether messages are answered by the results of their handlers. */
 bool postern__channel_is_inline(const struct postern__channel *channel);
+/* The same of the channel with this name; false: there is none. */
+bool postern__box_runs_inline(struct postern_box *box, const char *channel);
 /* Whether any handler's run of a message of this type is guarded. */
 bool postern__channel_guards(const struct postern__channel *channel,
 		const char *type);

@@ -19,6 +19,15 @@ bool postern__channel_is_inline(const struct postern__channel *channel) {
 	return channel->mode != POSTERN_MODE_INBOX;
 }
 
+bool postern__box_runs_inline(struct postern_box *box, const char *name) {
+	struct postern_generation *generation = postern__generation_acquire(box);
+	const struct postern__channel *channel =
+			postern__generation_channel(generation, name);
+	bool is_inline = channel && postern__channel_is_inline(channel);
+	postern__generation_release(generation);
+	return is_inline;
+}
+
 static bool copy_list(const char *const *from, size_t count, char ***out,
 		size_t *count_out) {
 	char **copies = count > 0 ? calloc(count, sizeof(char *)) : NULL;
@@ -250,6 +259,26 @@ static int check_names(const struct postern__channel *channel,
 	return POSTERN_OK;
 }
 
+static int check_store(const struct postern_store *store,
+		const struct postern__channel *channel, struct postern_error *error) {
+	if (!store->markers_only) {
+		return POSTERN_OK;
+	}
+	if (channel->mode == POSTERN_MODE_INBOX) {
+		return postern__fail(error, POSTERN_E_UNSUPPORTED,
+				"channel '%s' is an inbox, and its store %s: set mode to guard "
+				"or direct, or use a store in SQLite or PostgreSQL",
+				channel->name,
+				store->markers ? "keeps markers only" : "keeps nothing");
+	}
+	return channel->mode == POSTERN_MODE_GUARD && !store->markers
+				   ? postern__fail(error, POSTERN_E_UNSUPPORTED,
+							 "channel '%s' has the mode guard, which needs a "
+							 "store for its markers",
+							 channel->name)
+				   : POSTERN_OK;
+}
+
 /* The box has a guard as soon as a channel needs it. */
 static int need_guard(struct postern_box *box,
 		const struct postern__channel *channel, struct postern_error *error) {
@@ -268,9 +297,12 @@ int postern__modes_check(const struct postern_generation *generation,
 	int r = POSTERN_OK;
 	for (size_t i = 0; !r && i < generation->channel_count; i++) {
 		const struct postern__channel *channel = generation->channels[i];
-		r = check_required(channel, error);
+		r = check_store(generation->box->store, channel, error);
 		if (!r) {
 			r = check_names(channel, error);
+		}
+		if (!r) {
+			r = check_required(channel, error);
 		}
 		if (!r) {
 			r = need_guard(generation->box, channel, error);

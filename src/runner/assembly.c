@@ -10,8 +10,11 @@
 #include "core/inline.h"
 #include "handler/kinds.h"
 #include "runner/guard.h"
+#include "store/marker_kind.h"
+#include "store/store.h"
 
 #include <postern/sys/store.h>
+#include <string.h>
 
 static int guard_create(struct postern_box *box, void **out,
 		struct postern_error *error) {
@@ -52,6 +55,17 @@ static int create_box(struct postern_store *store,
 	return r;
 }
 
+static int open_store(const char *url,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	if (url && strcmp(url, "none:") == 0) {
+		return postern__none_open(NULL, options, out, error);
+	}
+	return postern__marker_kind_of(url)
+				   ? postern__none_open(url, options, out, error)
+				   : postern_store_open(url, options, out, error);
+}
+
 int postern_box_open(const char *url, const struct postern_box_options *given,
 		struct postern_box **out, struct postern_error *error) {
 	/* Until there is a box. */
@@ -84,7 +98,7 @@ int postern_box_open(const char *url, const struct postern_box_options *given,
 		store_options.listen_url = options->listen_url;
 	}
 	struct postern_store *store;
-	int r = postern_store_open(url, &store_options, &store, error);
+	int r = open_store(url, &store_options, &store, error);
 	if (r) {
 		return r;
 	}

@@ -523,7 +523,8 @@ static int create_guard(const struct base *base,
 	int r = take_options(guard, options, error);
 	if (!r && !guard->markers) {
 		r = postern__fail(error, POSTERN_E_UNSUPPORTED,
-				"a %s store keeps no markers", guard->store->ops->name);
+				"a %s store keeps no markers",
+				guard->store ? guard->store->ops->name : "none:");
 	}
 	if (r) {
 		postern_guard_destroy(guard);
@@ -582,8 +583,9 @@ int postern_guard_create(struct postern_box *box,
 	struct postern_guard_options options;
 	int r = copy_options(&options, given, error);
 	const struct base base = {
-		.store = box->store,
+		.store = box->store->markers_only ? NULL : box->store,
 		.markers = box->store->markers,
+		.kind = box->store->marker_kind,
 	};
 	return r ? r : create_guard(&base, &options, out, error);
 }

@@ -30,6 +30,7 @@
 #include "base/time.h"
 #include "base/utf8.h"
 #include "core/content_keys.h"
+#include "core/inline.h"
 #include "server/percent.h"
 #include "server/receipt.h"
 #include "server/route.h"
@@ -553,6 +554,42 @@ void postern__write_identity(struct postern__buf *body, const char *store,
 	}
 }
 
+void postern__write_answered(struct postern__buf *body, const char *store,
+		const char *id, const char *source) {
+	postern__json_pair_text(body, "store", store);
+	postern__json_pair_text(body, "id", id);
+	postern__json_pair_text(body, "source", source);
+}
+
+/* The response to a message whose handlers have run. False: it is the one that
+   any message would have. */
+static bool write_result(struct postern__response *response,
+		const struct postern_error *error, const char *store, const char *id,
+		const char *source) {
+	switch (error->code) {
+	case POSTERN_OK:
+	case POSTERN_E_DUPLICATE:
+		response->status = 200;
+		postern__json_open(&response->body, '{');
+		postern__json_pair_text(&response->body, "status",
+				error->code == POSTERN_OK ? "done" : "duplicate");
+		postern__write_answered(&response->body, store, id, source);
+		postern__json_close(&response->body, '}');
+		return true;
+	case POSTERN_E_FAILED:
+		/* The server works, what is behind it does not. */
+		postern__response_problem(response, 502, error->code, error->text);
+		return true;
+	case POSTERN_E_BUSY:
+	case POSTERN_E_STALE:
+	case POSTERN_E_TIMEOUT:
+		postern__response_problem(response, 503, error->code, error->text);
+		postern__response_header(response, "Retry-After", RETRY_AFTER_PRESSURE);
+		return true;
+	default: return false;
+	}
+}
+
 void postern__write_parked(struct postern__buf *body,
 		const struct postern_receipt *receipt) {
 	if (receipt->error.code == POSTERN_OK && receipt->seq > 0 &&
@@ -563,11 +600,14 @@ void postern__write_parked(struct postern__buf *body,
 }
 
 void postern__write_receipt(struct postern__response *response,
-		const struct postern_receipt *receipt, const char *store,
+		const struct postern_receipt *receipt, bool answered, const char *store,
 		const char *id, const char *source) {
 	const struct postern_error *error = &receipt->error;
 	struct postern__buf *body = &response->body;
 
+	if (answered && write_result(response, error, store, id, source)) {
+		return;
+	}
 	switch (error->code) {
 	case POSTERN_OK:
 	case POSTERN_E_DUPLICATE:
@@ -602,6 +642,7 @@ struct waiting {
 	struct postern__response *response;
 	postern__api_done *done;
 	void *done_context;
+	bool answered;      /* the channel runs its handlers before it answers */
 	const char *store;  /* its name, which outlives us */
 	const char *source; /* in text */
 	char text[];        /* the id, followed by the source */
@@ -610,8 +651,8 @@ struct waiting {
 static void finish_waiting(void *context,
 		const struct postern_receipt *receipt) {
 	struct waiting *waiting = context;
-	postern__write_receipt(waiting->response, receipt, waiting->store,
-			waiting->text, waiting->source);
+	postern__write_receipt(waiting->response, receipt, waiting->answered,
+			waiting->store, waiting->text, waiting->source);
 	postern__response_check(waiting->response);
 	waiting->done(waiting->done_context);
 	free(waiting);
@@ -620,7 +661,7 @@ static void finish_waiting(void *context,
 static int accept_async(struct postern__call *call,
 		const struct postern__open_store *store,
 		const struct postern_message *message, const char *source,
-		struct postern_error *error) {
+		bool answered, struct postern_error *error) {
 	size_t id_size = strlen(message->id) + 1;
 	size_t source_size = strlen(source) + 1;
 	struct waiting *waiting = malloc(sizeof *waiting + id_size + source_size);
@@ -630,6 +671,7 @@ static int accept_async(struct postern__call *call,
 	waiting->response = call->response;
 	waiting->done = call->done;
 	waiting->done_context = call->done_context;
+	waiting->answered = answered;
 	waiting->store = store->name;
 	waiting->source = waiting->text + id_size;
 	memcpy(waiting->text, message->id, id_size);
@@ -662,6 +704,7 @@ void postern__route_accept(struct postern__call *call) {
 		postern__accept_batch(call, store);
 		return;
 	}
+	bool answered = postern__box_runs_inline(store->box, channel);
 	draft.makes_ids = postern__box_make_id(store->box, channel, draft.id);
 	if (!read_message(call, &draft)) {
 		return;
@@ -670,7 +713,7 @@ void postern__route_accept(struct postern__call *call) {
 	struct postern_receipt receipt = { .seq = 0 };
 	if (call->done) {
 		receipt.error.code = accept_async(call, store, &draft.message, source,
-				&receipt.error);
+				answered, &receipt.error);
 		if (receipt.error.code == POSTERN_OK) {
 			return;
 		}
@@ -684,6 +727,6 @@ void postern__route_accept(struct postern__call *call) {
 			receipt.error.code = r;
 		}
 	}
-	postern__write_receipt(call->response, &receipt, store->name,
+	postern__write_receipt(call->response, &receipt, answered, store->name,
 			draft.message.id, source);
 }

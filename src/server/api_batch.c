@@ -19,6 +19,7 @@
 #include "base/fail.h"
 #include "base/json_scan.h"
 #include "base/json_text.h"
+#include "core/inline.h"
 #include "server/receipt.h"
 #include "server/route.h"
 #include "source/cloudevent.h"
@@ -39,6 +40,7 @@ struct batch {
 	struct postern__response *response;
 	postern__api_done *done;
 	void *done_context;
+	bool answered;         /* the channel runs its handlers before it answers */
 	const char *store;     /* its name, which outlives the batch */
 	atomic_size_t waiting; /* events without a receipt; one more while the
 							  events are being queued */
@@ -113,18 +115,20 @@ static bool read_item(struct postern__call *call, struct item *item,
 	return item->id != NULL;
 }
 
-static const char *status_name(int code) {
+static const char *status_name(int code, bool answered) {
 	switch (code) {
-	case POSTERN_OK: return "accepted";
+	case POSTERN_OK: return answered ? "done" : "accepted";
 	case POSTERN_E_DUPLICATE: return "duplicate";
 	case POSTERN_E_CONFLICT: return "conflict";
 	case POSTERN_E_INVALID: return "rejected";
+	case POSTERN_E_FAILED: return "failed";
 	default: return "unavailable";
 	}
 }
 
 static bool has_result(const struct item *item) {
-	return strcmp(status_name(item->receipt.error.code), "unavailable") != 0;
+	return strcmp(status_name(item->receipt.error.code, false),
+				   "unavailable") != 0;
 }
 
 /* Whether the code concerns the channel or the store, and sending the batch
@@ -152,9 +156,12 @@ static void write_item(struct postern__buf *body, const struct batch *batch,
 		const struct item *item) {
 	int code = item->receipt.error.code;
 	postern__json_open(body, '{');
-	postern__json_pair_text(body, "status", status_name(code));
-	if (code == POSTERN_OK || code == POSTERN_E_DUPLICATE ||
-			code == POSTERN_E_CONFLICT) {
+	postern__json_pair_text(body, "status", status_name(code, batch->answered));
+	if (batch->answered &&
+			(code == POSTERN_OK || code == POSTERN_E_DUPLICATE)) {
+		postern__write_answered(body, batch->store, item->id, item->source);
+	} else if (code == POSTERN_OK || code == POSTERN_E_DUPLICATE ||
+			   code == POSTERN_E_CONFLICT) {
 		postern__write_identity(body, batch->store, item->id, item->source,
 				item->receipt.seq);
 		postern__write_parked(body, &item->receipt);
@@ -170,8 +177,8 @@ static void write_batch(struct batch *batch) {
 	struct postern__response *response = batch->response;
 	const struct item *failed = find_failed(batch);
 	if (failed) {
-		postern__write_receipt(response, &failed->receipt, batch->store,
-				failed->id, failed->source);
+		postern__write_receipt(response, &failed->receipt, batch->answered,
+				batch->store, failed->id, failed->source);
 		return;
 	}
 	response->status = 200;
@@ -265,6 +272,7 @@ void postern__accept_batch(struct postern__call *call,
 		postern__call_refuse(call, 503, "out of memory");
 		return;
 	}
+	batch->answered = postern__box_runs_inline(store->box, call->parts[0]);
 	for (size_t i = 0; i < batch->count; i++) {
 		batch->items[i].batch = batch;
 	}

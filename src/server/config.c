@@ -20,6 +20,7 @@
 #include "server/config_options.h"
 #include "server/config_path.h"
 #include "server/config_section.h"
+#include "server/store_open.h"
 #include "server/yaml.h"
 
 /* Prefix of the environment variables. */
@@ -399,6 +400,15 @@ size_t postern__config_channel_count(const struct postern__config *config) {
 const struct postern__config_channel *
 postern__config_channel(const struct postern__config *config, size_t index) {
 	return index < config->channel_count ? &config->channels[index] : NULL;
+}
+
+bool postern__config_store_has_box(const struct postern__config *config,
+		const struct postern__config_store *store) {
+	bool has = postern__store_keeps_messages(store->values.store);
+	for (size_t i = 0; !has && i < config->channel_count; i++) {
+		has = config->channels[i].store == store;
+	}
+	return has;
 }
 
 bool postern__config_channel_has_name(const struct postern__config_channel

@@ -171,6 +171,10 @@ struct postern__config_values {
 	int on_conflict; /* enum postern_on_conflict */
 	int missing_key; /* enum postern_missing_key */
 	bool allow_without_inbox;
+	int mode; /* enum postern_channel_mode */
+	int64_t guard_wait_ms;
+	const char *marker;        /* NULL: one for each handler */
+	const char *fault_channel; /* NULL: none */
 
 	/* In the order of the option table. */
 	struct postern__config_origin origins[POSTERN__CONFIG_OPTION_COUNT_MAX];
@@ -225,6 +229,11 @@ struct postern__config_channel {
 	size_t former_name_count;
 	const struct postern_key_rule *key_rules;
 	size_t key_rule_count;
+	/* Of the mode `guard`: what is guarded; neither: everything. */
+	const char *const *guarded_types;
+	size_t guarded_type_count;
+	const char *const *guarded_handlers;
+	size_t guarded_handler_count;
 	const struct postern__config_store *store;
 	const struct postern__config_handler *handlers;
 	size_t handler_count;
@@ -242,6 +251,10 @@ const char *postern__config_listen_path(const struct postern__config *config);
 size_t postern__config_store_count(const struct postern__config *config);
 const struct postern__config_store *
 postern__config_store(const struct postern__config *config, size_t index);
+/* Whether the store has a box: it keeps messages, or has channels, which then
+   store none. */
+bool postern__config_store_has_box(const struct postern__config *config,
+		const struct postern__config_store *store);
 /* The store with this name; NULL if there is none. Then *near_out (may be NULL)
    is the closest name, or NULL. */
 const struct postern__config_store *
@@ -257,6 +270,8 @@ bool postern__config_channel_has_name(const struct postern__config_channel
 const struct postern__config_channel *
 postern__config_channel_named(const struct postern__config *config,
 		const char *name);
+/* Whether require_inbox concerns the channel. */
+bool postern__config_lacks_inbox(const struct postern__config_channel *channel);
 /* The handler with this key or legacy key; NULL if there is none. */
 const struct postern__config_handler *
 postern__config_handler_named(const struct postern__config *config,

@@ -162,10 +162,16 @@ static enum postern_on_conflict conflict_of(
 				   : (enum postern_on_conflict)values->on_conflict;
 }
 
+/* In the configuration 0 means not to wait. */
+static int64_t guard_wait_of(const struct postern__config_values *values) {
+	return values->guard_wait_ms > 0 ? values->guard_wait_ms : -1;
+}
+
 static int apply_channel(const struct postern__config *config,
 		const struct postern__config_channel *channel, struct postern_box *box,
 		struct postern_error *error) {
 	const struct postern__config_values *values = &channel->values;
+	bool guards = values->mode == POSTERN_MODE_GUARD;
 	struct postern_policy policy;
 	fill_policy(values, &policy);
 	const struct postern_channel_options options = {
@@ -182,6 +188,14 @@ static int apply_channel(const struct postern__config *config,
 		.key_rules = channel->key_rules,
 		.key_rule_count = channel->key_rule_count,
 		.missing_key = (enum postern_missing_key)values->missing_key,
+		.mode = (enum postern_channel_mode)values->mode,
+		.guarded_types = channel->guarded_types,
+		.guarded_type_count = channel->guarded_type_count,
+		.guarded_handlers = channel->guarded_handlers,
+		.guarded_handler_count = channel->guarded_handler_count,
+		.marker = guards ? values->marker : NULL,
+		.guard_wait_ms = guards ? guard_wait_of(values) : 0,
+		.fault_channel = values->fault_channel,
 	};
 	int r = postern_box_add_channel(box, channel->name, &options, error);
 	return r == POSTERN_OK
@@ -322,7 +336,8 @@ void postern__config_remarks(const struct postern__config *config,
 		postern__config_remark *remark, void *context) {
 	for (size_t i = 0; i < config->channel_count; i++) {
 		const struct postern__config_channel *channel = &config->channels[i];
-		for (size_t j = 0; j < channel->handler_count; j++) {
+		bool stored = channel->values.mode == POSTERN_MODE_INBOX;
+		for (size_t j = 0; stored && j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =
 					&channel->handlers[j];
 			remark_horizon(config, channel, handler, remark, context);

@@ -16,7 +16,6 @@
 #include "base/text.h"
 #include "core/box.h"
 #include "server/config_options.h"
-#include "server/store_open.h"
 
 /* Check a key or legacy key and remember where it was written. */
 static void read_key(struct postern__config *config,
@@ -225,21 +224,6 @@ static void check_former_names(struct postern__config *config) {
 	}
 }
 
-/* Refuse an inbox in a store that keeps markers only. */
-static void check_keeps_messages(struct postern__config *config,
-		const struct postern__yaml_node *node,
-		const struct postern__config_store *store) {
-	const struct postern__config_values *values = &store->values;
-	if (postern__config_origin_of(values, "store")->bad ||
-			postern__store_keeps_messages(values->store)) {
-		return;
-	}
-	postern__mistakes_add(&config->mistakes, &node->key_place,
-			"channel '%.60s' is an inbox, and its store '%s' (%s) keeps "
-			"markers only: name a store in SQLite or PostgreSQL",
-			node->key, store->name, postern__store_kind_name(values->store));
-}
-
 static void read_channel(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		struct postern__config_channel *channel) {
@@ -262,8 +246,6 @@ static void read_channel(struct postern__config *config,
 		channel->values
 				.origins[postern__option_index(postern__option_named("store"))]
 				.bad = true;
-	} else {
-		check_keeps_messages(config, node, store);
 	}
 	(void)postern__config_section_read(config, node, POSTERN__IN_CHANNEL,
 			POSTERN__LEVEL_CHANNEL, &channel->values, &parts);
@@ -284,6 +266,8 @@ static void read_channel(struct postern__config *config,
 	if (parts.nodes[POSTERN__PART_HANDLERS]) {
 		read_handlers(config, parts.nodes[POSTERN__PART_HANDLERS], channel);
 	}
+	postern__config_guard_read(config, parts.nodes[POSTERN__PART_GUARD],
+			channel);
 }
 
 static int compare_uses(const void *a, const void *b) {
@@ -341,4 +325,5 @@ void postern__config_channels_read(struct postern__config *config,
 	}
 	check_uses(config);
 	check_former_names(config);
+	postern__config_guards_check(config);
 }

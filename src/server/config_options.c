@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "core/box.h"
 #include "server/config.h"
 #include "server/socket.h"
 #include "store/store.h"
@@ -67,6 +68,14 @@ static int check_rate(const char *text, struct postern_error *error) {
 			error);
 }
 
+static int check_marker(const char *text, struct postern_error *error) {
+	return postern__handler_key_check(text, error);
+}
+
+static int check_channel(const char *text, struct postern_error *error) {
+	return postern__channel_name_check(text, error);
+}
+
 /* clang-format off */
 static const struct postern_option options[] = {
 	/* The process. */
@@ -88,7 +97,7 @@ static const struct postern_option options[] = {
 	{ "run_queue_max", COUNT, AT(run_queue_max), BOX, 0, 1, MANY, NULL, "10000", "leased deliveries in memory", NULL, NULL },
 	{ "run_queue_bytes_max", SIZE, AT(run_queue_bytes_max), BOX, 0, 1, QUEUE_BYTES_MAX, NULL, "64MiB", "leased deliveries in memory, in bytes", NULL, NULL },
 	{ "orphans", CHOICE, AT(orphans), BOX, 0, 0, 0, "poison|hold|fail", "poison", "open deliveries whose handler no running node has", NULL, NULL },
-	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels without an inbox, which a configuration cannot have in this version", NULL, NULL },
+	{ "require_inbox", CHOICE, AT(require_inbox), DEFAULTS, 0, 0, 0, "none|warn|fail", "none", "channels in mode guard or direct: allowed, reported, or refused", NULL, NULL },
 	{ "command_retries", COUNT, AT(command_retries), BOX, 0, 0, 100, NULL, "3", "how often an operation of the store is retried if its connection is lost", NULL, NULL },
 	{ "schema", TEXT, AT(schema), BOX, 0, 0, 0, NULL, "postern", "PostgreSQL: schema of the store", NULL, NULL },
 	{ "connections", COUNT, AT(connections), BOX, 0, 2, 64, NULL, "8", "PostgreSQL, Redis: maximum number of connections", NULL, NULL },
@@ -123,7 +132,10 @@ static const struct postern_option options[] = {
 	{ "unrouted", CHOICE, AT(unrouted), CHANNEL, 0, 0, 0, "park|drop|reject", "park", "messages of a type no handler wants", NULL, NULL },
 	{ "on_conflict", CHOICE, AT(on_conflict), CHANNEL, 0, 0, 0, "reject|ignore", "reject", "known key with another body (under a key rule other than id: ignore)", NULL, NULL },
 	{ "allow_without_inbox", SWITCH, AT(allow_without_inbox), CHANNEL, 0, 0, 0, NULL, "off", "exempt from require_inbox", NULL, NULL },
-	{ "mode", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "inbox|guard|direct", "inbox", "how messages reach handlers", NULL, NULL },
+	{ "mode", CHOICE, AT(mode), CHANNEL, 0, 0, 0, "inbox|guard|direct", "inbox", "how messages reach handlers: stored first; or inline, under a guard; or inline", NULL, NULL },
+	{ "guard_wait", DURATION, AT(guard_wait_ms), BOX | CHANNEL, 0, 0, MS_MAX, NULL, "10s", "mode guard: how long a copy waits for the one that is running", NULL, NULL },
+	{ "marker", TEXT, AT(marker), CHANNEL, NONE, 0, 0, NULL, "none", "mode guard: name of one marker that handlers share, in this and other channels", "NAME", check_marker },
+	{ "fault_channel", TEXT, AT(fault_channel), CHANNEL, NONE, 0, 0, NULL, "none", "channel of the same store that gets what a source gives up", "CHANNEL", check_channel },
 	{ "missing_key", CHOICE, AT(missing_key), CHANNEL, 0, 0, 0, "reject|process", "reject", "messages in which the key rule finds no key", NULL, NULL },
 	{ "order_by", TEXT, NOWHERE, CHANNEL, LATER, 0, 0, NULL, "none", "exact order per value", NULL, NULL },
 	{ "on_poison", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "block|skip", "block", "what happens to messages behind a poisoned one", NULL, NULL },

@@ -340,6 +340,48 @@ static void print_key(const struct printer *self,
 	}
 }
 
+static void print_names(const struct printer *self, const char *name,
+		const char *const *names, size_t count, bool *any) {
+	if (self->json && count > 0) {
+		print_list(self, name, names, count);
+		return;
+	}
+	if (count == 0) {
+		return;
+	}
+	postern__buf_printf(self->out, "%s%s: [", *any ? ", " : "", name);
+	for (size_t i = 0; i < count; i++) {
+		postern__buf_append_text(self->out, i > 0 ? ", " : "");
+		put_scalar(self->out, names[i]);
+	}
+	postern__buf_append_text(self->out, "]");
+	*any = true;
+}
+
+/* `guard: {types: [TYPE, …], handlers: [KEY, …]}` */
+static void print_guard(const struct printer *self,
+		const struct postern__config_channel *channel) {
+	bool any = false;
+	if (channel->guarded_type_count + channel->guarded_handler_count == 0) {
+		return;
+	}
+	if (self->json) {
+		postern__json_key(self->out, "guard");
+		postern__json_open(self->out, '{');
+	} else {
+		postern__buf_printf(self->out, "%*sguard: {", self->indent, "");
+	}
+	print_names(self, "types", channel->guarded_types,
+			channel->guarded_type_count, &any);
+	print_names(self, "handlers", channel->guarded_handlers,
+			channel->guarded_handler_count, &any);
+	if (self->json) {
+		postern__json_close(self->out, '}');
+	} else {
+		postern__buf_append_text(self->out, "}\n");
+	}
+}
+
 static void print_handler(struct printer *self,
 		const struct postern__config_handler *handler) {
 	open_section(self, "key", handler->key, handler->line);
@@ -438,6 +480,7 @@ static void print_channel(struct printer *self,
 	print_list(self, "former_names", channel->former_names,
 			channel->former_name_count);
 	print_key(self, channel->key_rules, channel->key_rule_count);
+	print_guard(self, channel);
 	print_options(self, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
 	open_sections(self, "sources", channel->source_count);

@@ -47,6 +47,7 @@ static const struct part {
 	[POSTERN__PART_FORMER_NAMES] = { "former_names", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_KEY] = { "key", POSTERN__IN_CHANNEL | POSTERN__IN_HANDLER,
 			0 },
+	[POSTERN__PART_GUARD] = { "guard", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_SOURCES] = { "sources", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_HANDLERS] = { "handlers", POSTERN__IN_CHANNEL, 0 },
 	[POSTERN__PART_TYPES] = { "types", POSTERN__IN_HANDLER, 0 },

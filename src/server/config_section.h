@@ -72,6 +72,7 @@ enum postern__config_part {
 	POSTERN__PART_STORE,
 	POSTERN__PART_FORMER_NAMES,
 	POSTERN__PART_KEY,
+	POSTERN__PART_GUARD,
 	POSTERN__PART_SOURCES,
 	POSTERN__PART_HANDLERS,
 	POSTERN__PART_TYPES,
@@ -115,6 +116,14 @@ const char *postern__config_text_read(struct postern__config *config,
 bool postern__config_list_read(struct postern__config *config,
 		const struct postern__yaml_node *node, size_t count_max,
 		const char *const **out, size_t *count_out);
+
+/* config_guard.c: what a channel guards, and whether that fits its mode, store
+   and handlers; `node` may be NULL. After the handlers were read. */
+void postern__config_guard_read(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		struct postern__config_channel *channel);
+/* After all channels were read: the channels that others name. */
+void postern__config_guards_check(struct postern__config *config);
 
 /* config_key.c: the key rules of a channel or handler: one rule, or a rule by
    type. */

@@ -21,9 +21,13 @@ void postern__write_identity(struct postern__buf *body, const char *store,
 void postern__write_parked(struct postern__buf *body,
 		const struct postern_receipt *receipt);
 
-/* Write the response to one message. */
+/* Write the response to one message. answered: its handlers have run, and the
+   receipt has their result. */
 void postern__write_receipt(struct postern__response *response,
-		const struct postern_receipt *receipt, const char *store,
+		const struct postern_receipt *receipt, bool answered, const char *store,
+		const char *id, const char *source);
+/* Members of an open object that name a message whose handlers have run. */
+void postern__write_answered(struct postern__buf *body, const char *store,
 		const char *id, const char *source);
 
 /* api_accept.c: whether the content type is one of CloudEvents, so that the

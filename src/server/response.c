@@ -51,6 +51,7 @@ const char *postern__status_text(int status) {
 		{ 431, "Request Header Fields Too Large" },
 		{ 500, "Internal Server Error" },
 		{ 501, "Not Implemented" },
+		{ 502, "Bad Gateway" },
 		{ 503, "Service Unavailable" },
 		{ 505, "HTTP Version Not Supported" },
 	};
@@ -75,6 +76,7 @@ const char *postern__code_name(int code) {
 	case POSTERN_E_CORRUPT: return "corrupt";
 	case POSTERN_E_UNSUPPORTED: return "unsupported";
 	case POSTERN_E_CONFLICT: return "conflict";
+	case POSTERN_E_FAILED: return "failed";
 	default: return NULL;
 	}
 }
@@ -120,6 +122,7 @@ static int status_of(int code) {
 	case POSTERN_E_CONFLICT:
 	case POSTERN_E_STALE: return 409;
 	case POSTERN_E_UNSUPPORTED: return 501;
+	case POSTERN_E_FAILED: return 502;
 	case POSTERN_E_NOMEM:
 	case POSTERN_E_BUSY:
 	case POSTERN_E_TIMEOUT:

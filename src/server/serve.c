@@ -122,17 +122,26 @@ static int open_box(struct serve *self,
 					   store->values.store, box, error);
 }
 
-/* A store that keeps markers only, and what watches it. */
+/* A store that keeps markers only, and has no channels. */
 static int open_markers(struct serve *self,
 		const struct postern__config_store *store,
-		struct postern__event_log *event_log, struct postern_error *error) {
+		struct postern_error *error) {
 	struct postern_guard_options options;
 	postern__config_guard_options(store, &options);
-	int r = postern__stores_open_markers(&self->stores, store->name,
+	return postern__stores_open_markers(&self->stores, store->name,
 			store->values.store, &options, error);
-	if (r != POSTERN_OK) {
+}
+
+static int open_store(struct serve *self,
+		const struct postern__config_store *store,
+		struct postern__event_log *event_log, struct postern_error *error) {
+	int r = postern__config_store_has_box(self->config, store)
+					? open_box(self, store, event_log, error)
+					: open_markers(self, store, error);
+	if (r != POSTERN_OK || postern__store_keeps_messages(store->values.store)) {
 		return r;
 	}
+	/* Nothing else notices what becomes of such a store. */
 	struct postern__open_store *opened =
 			&self->stores.items[self->stores.count - 1];
 	return postern__marker_watch_start(opened->guard, postern__event_log_event,
@@ -149,9 +158,7 @@ static int open_stores(struct serve *self, struct postern_error *error) {
 				&self->event_logs[self->watch_count++];
 		postern__event_log_init(event_log, &self->log,
 				count > 1 ? store->name : NULL);
-		int r = postern__store_keeps_messages(store->values.store)
-						? open_box(self, store, event_log, error)
-						: open_markers(self, store, event_log, error);
+		int r = open_store(self, store, event_log, error);
 		if (r != POSTERN_OK) {
 			return postern__config_store_fail(self->config, store, r, error);
 		}

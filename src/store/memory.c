@@ -28,14 +28,20 @@
 #include "base/container.h"
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/marker_kind.h"
 #include "store/store.h"
 
 static const struct postern_store_ops memory_ops;
+static const struct postern_store_ops none_ops;
+
+static bool is_memory(const struct postern_store *store) {
+	return store->ops == &memory_ops || store->ops == &none_ops;
+}
 
 /* Returns the store behind the facade with its mutex acquired; end with
    mutex_release(). */
 static struct memory_store *mutex_acquire(struct postern_store *store) {
-	assert(store->ops == &memory_ops);
+	assert(is_memory(store));
 	struct memory_store *self = container_of(store, struct memory_store, base);
 	int r = pthread_mutex_lock(&self->mutex);
 	assert(r == 0);
@@ -231,8 +237,11 @@ static int memory_groups(struct postern_store *store,
 }
 
 static void memory_destroy(struct postern_store *store) {
-	assert(store->ops == &memory_ops);
+	assert(is_memory(store));
 	struct memory_store *self = container_of(store, struct memory_store, base);
+	if (store->marker_kind) {
+		store->markers->ops->destroy(store->markers);
+	}
 	postern__mem_markers_finish(&self->markers);
 	postern__mem_messages_finish(self);
 	postern__mem_directory_finish(self);
@@ -242,33 +251,45 @@ static void memory_destroy(struct postern_store *store) {
 	free(self);
 }
 
+/* clang-format off */
+#define OPERATIONS \
+	.version = POSTERN_STORE_OPS_VERSION, \
+	.exclusive = true, \
+	.enrol = memory_enrol, \
+	.apply = memory_apply, \
+	.claim = memory_claim, \
+	.transact = memory_transact, \
+	.interrupt = memory_interrupt, \
+	.recover = memory_recover, \
+	.orphans = memory_orphans, \
+	.unpark = memory_unpark, \
+	.edit = memory_edit, \
+	.list = memory_list, \
+	.get = memory_get, \
+	.find = memory_find, \
+	.stats = memory_stats, \
+	.renew = memory_renew, \
+	.lock = memory_lock, \
+	.unlock = memory_unlock, \
+	.engage = memory_engage, \
+	.clean = memory_clean, \
+	.destroy = memory_destroy, \
+	.read_pauses = memory_read_pauses, \
+	.read_closed = memory_read_closed, \
+	.groups = memory_groups, \
+	.read_retention = memory_read_retention
+/* clang-format on */
+
 static const struct postern_store_ops memory_ops = {
-	.version = POSTERN_STORE_OPS_VERSION,
 	.name = "memory",
-	.exclusive = true,
-	.enrol = memory_enrol,
-	.apply = memory_apply,
-	.claim = memory_claim,
-	.transact = memory_transact,
-	.interrupt = memory_interrupt,
-	.recover = memory_recover,
-	.orphans = memory_orphans,
-	.unpark = memory_unpark,
-	.edit = memory_edit,
-	.list = memory_list,
-	.get = memory_get,
-	.find = memory_find,
-	.stats = memory_stats,
-	.renew = memory_renew,
-	.lock = memory_lock,
-	.unlock = memory_unlock,
-	.engage = memory_engage,
-	.clean = memory_clean,
-	.destroy = memory_destroy,
-	.read_pauses = memory_read_pauses,
-	.read_closed = memory_read_closed,
-	.groups = memory_groups,
-	.read_retention = memory_read_retention,
+	OPERATIONS,
+};
+
+/* Of a store that keeps no messages: the same, since it has channels and
+   handlers. */
+static const struct postern_store_ops none_ops = {
+	.name = "none",
+	OPERATIONS,
 };
 
 int postern__memory_open(size_t bytes_max,
@@ -301,6 +322,36 @@ int postern__memory_open(size_t bytes_max,
 	postern__list_init(&self->parked);
 	postern__list_init(&self->suspects);
 	*out = &self->base;
+	return POSTERN_OK;
+}
+
+int postern__none_open(const char *url,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error) {
+	const struct postern_marker_kind *kind =
+			url ? postern__marker_kind_of(url) : NULL;
+	struct postern_markers *markers = NULL;
+	struct postern_store_options full;
+	struct postern_store *store;
+	int r = kind ? postern__markers_open(url, options, &markers, error)
+				 : POSTERN_OK;
+	if (r == POSTERN_OK) {
+		r = postern__store_options_complete(options, &full, error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern__memory_open(0, &full, &store, error);
+	}
+	if (r != POSTERN_OK) {
+		if (markers) {
+			markers->ops->destroy(markers);
+		}
+		return r;
+	}
+	store->ops = &none_ops;
+	store->markers_only = true;
+	store->markers = markers;
+	store->marker_kind = kind;
+	*out = store;
 	return POSTERN_OK;
 }
 

@@ -29,6 +29,12 @@ const struct postern_store_kind *postern__store_kind_of(const char *url,
    none. */
 const struct postern_store_kind *postern__store_kind_named(const char *name);
 
+/* A store that keeps no messages, for a box without an inbox: the URL is that
+   of a store of markers, or NULL for no markers either. */
+int postern__none_open(const char *url,
+		const struct postern_store_options *options, struct postern_store **out,
+		struct postern_error *error);
+
 /* Copies the options and sets defaults for those that are not set. */
 int postern__store_options_complete(const struct postern_store_options *options,
 		struct postern_store_options *out, struct postern_error *error);

@@ -275,7 +275,7 @@ YAML = (
     ("store: sqlite:box.db\nstore: memory:\n", "2:1: ", "store"),
     ("defaults:\n  lease: 5 minutes\n", "2:10: ", "5 minutes"),
     ("defaults:\n  max_attempts: many\n", "2:17: ", "many"),
-    ("channels:\n  a:\n    mode: guard\n", "3:", "not in this version"),
+    ("channels:\n  a:\n    mode: store\n", "3:", "inbox|guard|direct"),
     ("channels: [\n", ":", ""),
     ("a: " + "[" * 5000 + "\n", "1:", ""),
     ("store: \"sqlite:box.db\n", ":", ""),

@@ -77,6 +77,30 @@ def _(place):
             equal(result.err.count("\n"), 1, result)
 
 
+@case("a guard channel needs nothing but markers, with a server or without one")
+def _(place):
+    guard = INBOX.replace("    handlers:", "    mode: guard\n    handlers:")
+    with Server() as redis:
+        place.configure(f"store: {redis.url()}\nlisten: unix:api.sock\n{guard}")
+        equal(place.send("a").out, "done\n")
+        equal(place.send("a").out, "duplicate\n")
+        equal(place.ok("mark", "has", "log", "a").out, "done\n")
+        place.ok("check")
+        place.serve()
+        http_ = Connection(place, "api.sock")
+        event = {"specversion": "1.0", "source": "orders", "type": "t", "data": 1}
+        words = []
+        for key in ("a", "b", "b"):
+            http_.request("POST", "/v1/channels/orders/messages",
+                          json.dumps({**event, "id": key}),
+                          {"Content-Type": "application/cloudevents+json"})
+            words.append(json.loads(http_.getresponse().read())["status"])
+        equal(words, ["duplicate", "done", "duplicate"])
+        equal(http_.ask("GET", "/readyz"), (200, {"status": "ready"}))
+        mark = {"handler": "log", "key": "b", "do": "has"}
+        equal(http_.ask("POST", "/v1/marks", mark)[1]["result"], "done")
+
+
 @case("an inbox in Redis is refused before anything is opened")
 def _(place):
     place.configure("store: redis://:canary@127.0.0.1:1\n" + INBOX)

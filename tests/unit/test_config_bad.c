@@ -283,6 +283,42 @@ static void key_rules(void) {
 	CHECK_TABLE(table);
 }
 
+static void modes(void) {
+	static const struct bad table[] = {
+		{ "channels: {c: {mode: fast}}",
+				"f:1:22: mode: 'fast' is not one of inbox|guard|direct" },
+		{ "channels: {c: {mode: direct, guard: {types: [a]}}}",
+				"f:1:30: 'guard' is for channels in the mode guard: add 'mode: "
+				"guard'" },
+		{ "channels: {c: {mode: guard, guard: on}}",
+				"f:1:36: 'guard' must be a mapping, such as {types: "
+				"[payment.*]} or {handlers: [charge-v1]}, not text" },
+		{ "channels: {c: {mode: guard, guard: {type: [a]}}}",
+				"f:1:37: unknown key 'type' in 'guard'; it has types and "
+				"handlers" },
+		{ "channels: {c: {mode: guard, guard: {handlers: [h]}}}",
+				"f:1:48: the channel 'c' has no handler 'h' to guard" },
+		{ "channels: {c: {marker: m}}",
+				"f:1:24: 'marker' is for channels in the mode guard: add "
+				"'mode: guard'" },
+		{ "channels: {c: {mode: guard, marker: 'a b'}}",
+				"f:1:37: marker: the handler key 'a b' may only have letters, "
+				"digits and -_.:/" },
+		{ "channels: {c: {fault_channel: d}}",
+				"f:1:31: fault_channel 'd' of the channel 'c' is no channel" },
+		{ "channels: {c: {fault_channel: c}}",
+				"f:1:31: fault_channel 'c' of the channel 'c' is the channel "
+				"itself" },
+		{ "channels: {c: {mode: direct, handlers: {h: {sql: select 1}}}}",
+				"f:1:41: handler 'h' is transactional, so all of its messages "
+				"must be guarded or stored: use mode guard or inbox" },
+		{ "defaults: {require_inbox: fail}\nchannels: {c: {mode: guard}}",
+				"f:2:22: channel 'c' has no inbox, but require_inbox is set; "
+				"set allow_without_inbox if that is intended" },
+	};
+	CHECK_TABLE(table);
+}
+
 static void not_in_this_version(void) {
 	static const struct bad table[] = {
 		{ "listen: 127.0.0.1:7420",
@@ -294,10 +330,6 @@ static void not_in_this_version(void) {
 		{ "store: redis://u:secret@h", "f:1:8: store: the store 'redis:' needs "
 									   "libpostern-redis, which is not "
 									   "registered; write " STORE_URLS },
-		{ "channels: {c: {mode: guard}}",
-				"f:1:22: mode: 'guard' is not in this version" },
-		{ "channels: {c: {mode: direct}}",
-				"f:1:22: mode: 'direct' is not in this version" },
 		{ "channels: {c: {order_by: subject}}",
 				"f:1:26: order_by: 'subject' is not in this version" },
 		{ "channels: {c: {sources: [{kafka: {}}]}}",
@@ -699,6 +731,7 @@ static const struct tap_case cases[] = {
 	{ "a value of the wrong YAML type is refused", wrong_types },
 	{ "unsupported YAML is refused with its position", bad_yaml },
 	{ "a key rule that is not valid is refused at its place", key_rules },
+	{ "a mode that does not fit the channel is refused at its place", modes },
 	{ "planned features are refused as not in this version",
 			not_in_this_version },
 	{ "an invalid retention or lock name is refused", bad_retention },

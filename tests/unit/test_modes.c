@@ -475,6 +475,42 @@ static void each_handler_has_a_marker(void) {
 	scene_close(&scene);
 }
 
+static void box_without_store(void) {
+	const struct postern_channel_options direct = {
+		.size = sizeof direct,
+		.mode = POSTERN_MODE_DIRECT,
+	};
+	const struct postern_channel_options guarded = {
+		.size = sizeof guarded,
+		.mode = POSTERN_MODE_GUARD,
+	};
+	const struct {
+		const struct postern_channel_options *channel;
+		const char *refusal;
+	} rows[] = {
+		{ &direct, NULL },
+		{ &guarded, "has the mode guard, which needs a store" },
+		{ NULL, "is an inbox, and its store keeps nothing" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct scene scene = { 0 };
+		if (CHECK_OK(postern_box_open("none:", NULL, &scene.box, &scene.error),
+					&scene.error) &&
+				add_channel(&scene, "pay", rows[i].channel) &&
+				add_handler(&scene, "pay", "charge", &scene.work)) {
+			int r = postern_box_start(scene.box, &scene.error);
+			CHECK_INT(r, rows[i].refusal ? POSTERN_E_UNSUPPORTED : POSTERN_OK);
+			if (rows[i].refusal) {
+				CHECK_CONTAINS(scene.error.text, rows[i].refusal);
+			} else {
+				CHECK_OK(send(&scene, "a"), &scene.error);
+				CHECK_INT(scene.work.calls, 1);
+			}
+		}
+		postern_box_destroy(scene.box);
+	}
+}
+
 static const struct tap_case cases[] = {
 	{ "a guarded message runs once, and its copy is a duplicate",
 			guard_once_everywhere },
@@ -486,6 +522,7 @@ static const struct tap_case cases[] = {
 			transaction_commits_with_marker },
 	{ "a transactional handler needs a guard for everything",
 			transactional_must_be_guarded },
+	{ "a box without a store has direct channels only", box_without_store },
 	{ "copies wait, and are duplicates", copies_wait },
 	{ "a copy that may not wait is answered busy", busy_is_answered },
 	{ "types that are guarded run once, the rest each time",

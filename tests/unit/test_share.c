@@ -77,6 +77,7 @@ static void bench_init(struct bench *bench) {
 	bench->generation.refs = 2; /* never destroyed */
 	bench->box.store = &bench->store;
 	bench->box.generation = &bench->generation;
+	bench->handler.channel = &bench->channel;
 	bench->box.clock = bench->clock.base;
 	bench->box.options.batch_size = 100;
 	bench->box.options.run_queue_max = SHARE;

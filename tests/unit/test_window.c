@@ -43,6 +43,7 @@ static void bench_init(struct bench *bench) {
 	bench->generation.handler_count = 1;
 	bench->box.store = &bench->store;
 	bench->box.generation = &bench->generation;
+	bench->handler.channel = &bench->channel;
 	bench->box.clock = bench->clock.base;
 	bench->box.options.batch_size = 100;
 	bench->box.options.run_queue_max = SHARE;

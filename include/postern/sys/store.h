@@ -757,15 +757,15 @@ struct postern_store_ops {
 /* The common head. A store embeds it as the first member, named `base`. */
 struct postern_store {
 	const struct postern_store_ops *ops;
-	/* How many transact() may run at the same time; 0: one. */
-	unsigned transactions;
-	/* Its markers, which it destroys; NULL: it keeps none. */
-	struct postern_markers *markers;
+	unsigned transactions;           /* transact() at the same time; 0: one */
+	struct postern_markers *markers; /* which it destroys; NULL: none */
 	/* Where the store reports events, with postern_store_report(): first what
 	   the options name, then the box that uses the store, which sets both
 	   members before its first call. */
 	postern_listener *listener;
 	void *listener_context;
+	bool markers_only;                             /* it keeps no messages */
+	const struct postern_marker_kind *marker_kind; /* NULL: none of its own */
 };
 
 /*
