@@ -47,6 +47,17 @@ postern__config_kind_of(const struct postern__yaml_node *entry,
 	return kind_named(name);
 }
 
+bool postern__config_kind_begins(const char *name) {
+	const struct postern_handler_kind *kind;
+	size_t len = strlen(name);
+	for (size_t i = 0; (kind = postern__kind_at(i)); i++) {
+		if (strncmp(kind->name, name, len) == 0 && kind->name[len] == '_') {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* The names of all kinds: "'sql' or 'exec'". */
 static void list_kinds(char *out, size_t size) {
 	const struct postern_handler_kind *kind;

@@ -479,7 +479,12 @@ static bool read_part(const struct section *self,
 	bool empty = postern__yaml_empty(entry) ||
 				 (entry->kind != POSTERN__YAML_SCALAR && entry->count == 0);
 	bool refused = (part->flags & NEVER) || ((part->flags & LATER) && !empty);
-	if (refused) {
+	if (refused && part == &parts[POSTERN__PART_PUBLISH] &&
+			postern__config_kind_begins(entry->key)) {
+		postern__mistakes_add(&self->config->mistakes, &entry->key_place,
+				"'%s' needs one target, as in {rabbitmq: {url: URL}}",
+				entry->key);
+	} else if (refused) {
 		postern__mistakes_add(&self->config->mistakes, &entry->key_place,
 				"'%s' is not in this version", entry->key);
 	}

@@ -208,6 +208,9 @@ const struct postern_handler_kind *
 postern__config_kind_of(const struct postern__yaml_node *entry,
 		const struct postern__yaml_node **options_out);
 
+/* Whether there is a kind NAME_…, so that NAME alone is not complete. */
+bool postern__config_kind_begins(const char *name);
+
 /* Read what depends on the kind of a handler; its other values are complete.
    `complete`: every key of the section was known. */
 void postern__config_kind_read(struct postern__config *config,

@@ -11,6 +11,9 @@ import threading
 import rabbit
 from support import case, equal, main, until
 
+# What the broker is configured to refuse.
+LARGE = 300000
+
 EVENT = {"specversion": "1.0", "id": "m1", "source": "/shop",
          "type": "order.placed", "subject": "o1", "extra": "x",
          "time": "2024-05-01T10:00:00Z", "data": {"a": 1}}
@@ -142,6 +145,38 @@ def _(place):
     until(lambda: place.state("m1", "mirror") == "done")
     equal(place.delivery("m1", "mirror")["failures"], 0)
     equal(queue.count(), 1)
+
+
+@case("a message that the broker finds too large is poisoned, and no other")
+def _(place):
+    queue = rabbit.queue()
+    outbox(place, rabbit.publisher(routing_key=queue.name))
+    lines = [{**EVENT, "id": f"m{i}", "data": "x" * (LARGE if i == 50 else 10)}
+             for i in range(100)]
+    send(place, lines)
+    until(lambda: place.state("m50", "mirror") == "poisoned")
+    assert "message size" in place.delivery("m50", "mirror")["last_error"]
+    until(lambda: done(place) == 99)
+    rows = place.ok("list", "--json", "--limit", "1000", "--state", "done").json()
+    equal({row["failures"] for row in rows}, {0})
+
+
+@case("a broker that takes no messages holds the handler, and costs no attempt")
+def _(place):
+    queue = rabbit.queue()
+    outbox(place, rabbit.publisher(routing_key=queue.name))
+    place.send("before", "x", channel="out")
+    until(lambda: place.state("before", "mirror") == "done")
+    rabbit.server.control("set_vm_memory_high_watermark", "absolute", "1024")
+    try:
+        send(place, [{**EVENT, "id": f"m{i}"} for i in range(50)])
+        until(lambda: any("takes no messages now" in (row["last_error"] or "")
+                          for row in place.ok("list", "--json").json()))
+    finally:
+        rabbit.server.control("set_vm_memory_high_watermark", "absolute", "1000000000")
+    until(lambda: done(place) == 51)
+    rows = place.ok("list", "--json", "--limit", "100").json()
+    equal({row["failures"] for row in rows}, {0})
 
 
 class FakeBroker:
@@ -353,6 +388,11 @@ store: sqlite:box.db
 channels: {{out: {{handlers: {{m: {{publish: {{rabbitmq: {settings}}}}}}}}}}}
 """)
         place.fails(2, "check", says=says)
+    place.configure("""\
+store: sqlite:box.db
+channels: {out: {handlers: {m: {publish: {rabbit: {url: "amqp://h/"}}}}}}
+""")
+    place.fails(2, "check", says="'publish' needs one target, as in {rabbitmq:")
 
 
-rabbit.main(main)
+rabbit.main(main, config=f"max_message_size = {LARGE - 1}\n")
