@@ -17,8 +17,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/fail.h"
+#include "base/wait.h"
 #include "rabbitmq/rabbitmq.h"
 
 #define CONNECT_S 5
@@ -55,6 +55,9 @@ int postern__rabbitmq_peer_init(struct postern__rabbitmq_peer *peer,
 	};
 	(void)pthread_mutex_init(&peer->mutex,
 			NULL); /* no attributes: cannot fail */
+	if (postern__wait_init(&peer->left_cond)) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
 	int r = postern__rabbitmq_address_parse(url, &peer->address, error);
 	if (!r && ca_file && !(peer->ca_file = strdup(ca_file))) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -68,6 +71,7 @@ int postern__rabbitmq_peer_init(struct postern__rabbitmq_peer *peer,
 
 void postern__rabbitmq_peer_finish(struct postern__rabbitmq_peer *peer) {
 	postern__rabbitmq_address_wipe(&peer->address);
+	(void)pthread_cond_destroy(&peer->left_cond);
 	(void)pthread_mutex_destroy(&peer->mutex);
 	free(peer->ca_file);
 	peer->ca_file = NULL;
@@ -79,14 +83,31 @@ static void set_fd(struct postern__rabbitmq_peer *peer, int fd) {
 	(void)pthread_mutex_unlock(&peer->mutex);
 }
 
+static void set_left(struct postern__rabbitmq_peer *peer, bool left) {
+	(void)pthread_mutex_lock(&peer->mutex);
+	peer->left = left;
+	(void)pthread_cond_broadcast(&peer->left_cond);
+	(void)pthread_mutex_unlock(&peer->mutex);
+}
+
+void postern__rabbitmq_peer_enter(struct postern__rabbitmq_peer *peer) {
+	set_left(peer, false);
+}
+
+void postern__rabbitmq_peer_leave(struct postern__rabbitmq_peer *peer) {
+	set_left(peer, true);
+}
+
 void postern__rabbitmq_peer_join(struct postern__rabbitmq_peer *peer,
 		pthread_t thread) {
-	struct timespec deadline = postern__clock_deadline(JOIN_MS);
-	if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &deadline) == 0) {
-		return;
-	}
+	int64_t end_ms = postern__rabbitmq_now_ms() + JOIN_MS;
+	int64_t left_ms = JOIN_MS;
 	(void)pthread_mutex_lock(&peer->mutex);
-	if (peer->fd >= 0) {
+	while (!peer->left && left_ms > 0) {
+		postern__wait(&peer->left_cond, &peer->mutex, left_ms);
+		left_ms = end_ms - postern__rabbitmq_now_ms();
+	}
+	if (!peer->left && peer->fd >= 0) {
 		(void)shutdown(peer->fd, SHUT_RDWR);
 	}
 	(void)pthread_mutex_unlock(&peer->mutex);

@@ -496,6 +496,7 @@ static void *publish_loop(void *context) {
 		wait_for_input(self);
 	}
 	postern__rabbitmq_link_close(&self->link, true);
+	postern__rabbitmq_peer_leave(&self->peer);
 	return NULL;
 }
 

@@ -54,7 +54,10 @@ struct postern__rabbitmq_peer {
 	int heartbeat_s;
 	char *ca_file; /* NULL: those of the system */
 	pthread_mutex_t mutex;
-	int fd; /* of the link to it, with the mutex; -1: none */
+	pthread_cond_t left_cond;
+	/* With the mutex. */
+	int fd;    /* of the link to it; -1: none */
+	bool left; /* the thread that uses the link is about to end */
 };
 
 /* Copies the texts. It is to be finished also after a failure. */
@@ -62,6 +65,9 @@ int postern__rabbitmq_peer_init(struct postern__rabbitmq_peer *peer,
 		const char *url, int64_t heartbeat_ms, const char *ca_file,
 		struct postern_error *error);
 void postern__rabbitmq_peer_finish(struct postern__rabbitmq_peer *peer);
+/* The thread that uses the link begins, and ends. */
+void postern__rabbitmq_peer_enter(struct postern__rabbitmq_peer *peer);
+void postern__rabbitmq_peer_leave(struct postern__rabbitmq_peer *peer);
 /* Join the thread that uses the link: after a moment the connection is cut, so
    that it cannot wait for a broker that takes nothing. */
 void postern__rabbitmq_peer_join(struct postern__rabbitmq_peer *peer,

@@ -568,6 +568,7 @@ static void *rabbit_loop(void *context) {
 	if (is_connected(self)) {
 		disconnect(self, NULL, true);
 	}
+	postern__rabbitmq_peer_leave(&self->peer);
 	return NULL;
 }
 
@@ -596,6 +597,7 @@ static int rabbit_start(struct postern_source *source,
 	self->host = 0;
 	self->connect_at_ms = 0;
 	self->retry_at_ms = 0;
+	postern__rabbitmq_peer_enter(&self->peer);
 	return start_thread(self, error);
 }
 
