@@ -728,6 +728,10 @@ BUGS = [
          "a marker belongs to its handler and its key"),
         ("redis-names", "a change in Redis is made under the first name only",
          "a former name of the handler counts, in both directions"),
+        ("redis-done-at-begin", "a marker in Redis is done before its function has run",
+         "the first that begins has the marker, a second learns how long"),
+        ("redis-stale-ignored", "a lease in Redis that another one has is ended",
+         "a released marker is unknown, and its former fence is refused"),
     )),
     Bug(
         "former-name-is-new",
