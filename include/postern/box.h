@@ -304,6 +304,17 @@ POSTERN_EXPORT int postern_box_add_channel(struct postern_box *box,
 		struct postern_error *error);
 
 /*
+ * Confirm that the key rules of a channel and its handlers may differ from
+ * those in the store. Without it postern_box_start() refuses a changed rule
+ * with POSTERN_E_CONFLICT if the channel has accepted messages, because copies
+ * of these would not be recognised. Before postern_box_start() only.
+ *
+ * Returns POSTERN_OK, or POSTERN_E_NOTFOUND: no such channel.
+ */
+POSTERN_EXPORT int postern_box_accept_key_change(struct postern_box *box,
+		const char *channel, struct postern_error *error);
+
+/*
  * Add a handler to a channel. Before postern_box_start() only.
  *
  * Returns POSTERN_OK, or

@@ -77,6 +77,7 @@ static const struct postern__flag check_flags[] = {
 
 static const struct postern__flag migrate_flags[] = {
 	{ "print", 0, false, NULL, "print the SQL of the schema and change nothing" },
+	{ "accept-key-change", 0, false, "CHANNEL", "confirm that the keys of CHANNEL and its handlers are made by other rules now" },
 	IN,
 	END
 };

@@ -91,10 +91,62 @@ static int migrate(const struct postern__cli *cli,
 	return POSTERN__EXIT_OK;
 }
 
+static int keep_rules(const struct postern__cli *cli,
+		const struct postern__config_channel *channel,
+		struct postern_box *box) {
+	struct postern_error error;
+	int r = postern__config_apply(cli->config, channel->store, box, &error);
+	if (r == POSTERN_OK) {
+		r = postern_box_accept_key_change(box, channel->name, &error);
+	}
+	if (r == POSTERN_OK) {
+		r = postern_box_start(box, &error);
+	}
+	return r == POSTERN_OK ? POSTERN__EXIT_OK
+						   : postern__print_error(cli, &error);
+}
+
+/* Starting a box keeps the rules of its channels. */
+static int accept_key_change(const struct postern__cli *cli, const char *name) {
+	const struct postern__config_channel *channel =
+			postern__config_channel_named(cli->config, name);
+	struct postern_box_options options;
+	struct postern_box *box = NULL;
+	if (!channel) {
+		postern__err_print("migrate: no channel '%s'", name);
+		return POSTERN__EXIT_NOTFOUND;
+	}
+	postern__own_store_options(channel->store, &options);
+	int r = postern__own_store_open(cli, channel->store, &options, &box);
+	if (r == POSTERN__EXIT_OK) {
+		r = keep_rules(cli, channel, box);
+	}
+	postern_box_destroy(box);
+	if (r == POSTERN__EXIT_OK && cli->json) {
+		json_t *json = json_pack("{s:s, s:s}", "status", "accepted", "channel",
+				channel->name);
+		postern__reply_print(json);
+		json_decref(json);
+	} else if (r == POSTERN__EXIT_OK) {
+		(void)printf("the keys of channel '%s' are made by the rules of this "
+					 "configuration\n",
+				channel->name);
+	}
+	return r;
+}
+
 int postern__command_migrate(struct postern__cli *cli) {
 	int r = postern__cli_configure(cli);
 	if (r) {
 		return r;
+	}
+	const char *changed = postern__args_value(&cli->args, "accept-key-change");
+	if (changed && postern__args_has(&cli->args, "print")) {
+		return postern__cli_usage(cli,
+				"--print and --accept-key-change cannot be combined");
+	}
+	if (changed) {
+		return accept_key_change(cli, changed);
 	}
 	if (postern__args_has(&cli->args, "print")) {
 		return print_schema(cli);

@@ -43,6 +43,7 @@ struct postern__channel {
 	int64_t retention_dedupe_ms;
 	struct postern__key_rules key_rules;
 	enum postern_missing_key missing_key;
+	bool accepts_key_change; /* its rules may differ from those in the store */
 	/* The channel, or a handler of it, has a rule other than `id`. */
 	bool has_key_rules;
 	struct postern_policy policy;

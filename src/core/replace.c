@@ -14,6 +14,7 @@
 #include "core/box.h"
 #include "core/breaker.h"
 #include "core/generation.h"
+#include "core/kept_rules.h"
 #include "core/maintenance.h"
 #include "core/run.h"
 
@@ -210,6 +211,9 @@ static int replace(struct postern_box *box, struct postern_generation *next,
 	postern__point("replace.before");
 	destroy_unused(box);
 	r = postern__enrol_generations(box, next, true, error);
+	if (!r) {
+		r = postern__rules_keep(box, next, error);
+	}
 	if (!r) {
 		postern__point("replace.enrolled");
 		put_in_place(box, next);

@@ -10,6 +10,7 @@
 #include "core/box.h"
 #include "core/content_keys.h"
 #include "core/inline.h"
+#include "core/kept_rules.h"
 #include "core/maintenance.h"
 #include "core/tenure.h"
 
@@ -335,6 +336,9 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	if (!r) {
 		box->node_until_ms = alive_until;
 		box->lock_wanted_since_ms = postern__box_now_ms(box);
+		r = postern__rules_keep(box, box->generation, error);
+	}
+	if (!r) {
 		r = check_orphans(box, error);
 	}
 	if (!r) {

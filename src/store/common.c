@@ -227,3 +227,15 @@ void postern__suppressed_text(int64_t seq,
 	(void)snprintf(out, POSTERN__SUPPRESSED_TEXT_MAX, "suppressed by #%lld",
 			(long long)seq);
 }
+
+void postern__rule_name(const struct postern_kept_rule *rule,
+		char out[POSTERN__RULE_NAME_MAX]) {
+	(void)snprintf(out, POSTERN__RULE_NAME_MAX, "rule %lld %lld",
+			(long long)rule->channel, (long long)rule->handler);
+}
+
+bool postern__rule_changes(const struct postern_kept_rule *rule,
+		bool accepted) {
+	return accepted && rule->former && rule->former[0] &&
+		   strcmp(rule->former, rule->rule) != 0;
+}

@@ -144,4 +144,12 @@ void postern__suppressed_text(int64_t seq,
 void postern__store_report(const struct postern_store *store,
 		enum postern_event_kind kind, const char *error, const char *text);
 
+/* The name under which a key rule is kept. */
+#define POSTERN__RULE_NAME_MAX 64
+void postern__rule_name(const struct postern_kept_rule *rule,
+		char out[POSTERN__RULE_NAME_MAX]);
+/* Whether a rule differs from what is kept, `former`, so that keys are
+   forgotten. accepted: the channel has accepted messages. */
+bool postern__rule_changes(const struct postern_kept_rule *rule, bool accepted);
+
 #endif

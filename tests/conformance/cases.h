@@ -28,6 +28,7 @@ extern const struct tap_case name_cases[];
 extern const struct tap_case orphan_cases[];
 extern const struct tap_case park_cases[];
 extern const struct tap_case unpark_cases[];
+extern const struct tap_case rule_cases[];
 extern const struct tap_case edit_cases[];
 extern const struct tap_case halt_cases[];
 extern const struct tap_case filter_cases[];

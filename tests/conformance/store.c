@@ -49,6 +49,7 @@ int main(int argc, char **argv) {
 		orphan_cases,
 		park_cases,
 		unpark_cases,
+		rule_cases,
 		edit_cases,
 		halt_cases,
 		filter_cases,

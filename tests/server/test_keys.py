@@ -149,6 +149,30 @@ def noted(place):
     equal("by its key" in text or "is not stored" in text, False)
 
 
+@case("a changed rule is refused until it is confirmed")
+def changed(place):
+    place.configure(CONFIG)
+    place.ok("init")
+    place.configure(CONFIG.replace("json:/id", "json:/n"))
+    place.ok("process")  # nothing was accepted yet
+    place.configure(CONFIG.replace("json:/id", "json:/id"))
+    place.ok("process")
+    send(place, order(7))
+    place.ok("process")
+    place.configure(CONFIG.replace("json:/customer", "json:/order/id"))
+    says = "migrate --accept-key-change orders"
+    place.fails(1, "process", says=says)
+    place.fails(1, "send", "orders", stdin=order(8), says=says)
+    place.fails(3, "migrate", "--accept-key-change", "nothing",
+                says="no channel 'nothing'")
+    place.fails(1, "migrate", "--accept-key-change", "raw", says=says)
+    text = place.ok("migrate", "--accept-key-change", "orders").out
+    equal("orders" in text, True)
+    place.ok("process")
+    place.configure(CONFIG)
+    place.fails(1, "process", says=says)
+
+
 @case("check prints and refuses rules")
 def checked(place):
     place.configure(CONFIG)

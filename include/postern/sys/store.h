@@ -752,6 +752,11 @@ struct postern_store_ops {
 	int (*share)(struct postern_store *store, uint64_t node,
 			struct postern_share *handlers, size_t count,
 			struct postern_error *error);
+
+	/* See struct postern_kept_rule; NULL in stores that end with a process. */
+	int (*keep_rules)(struct postern_store *store,
+			struct postern_kept_rule *rules, size_t count,
+			struct postern_memory *memory, struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */
@@ -768,27 +773,22 @@ struct postern_store {
 	const struct postern_marker_kind *marker_kind; /* NULL: none of its own */
 };
 
-/*
- * Report an event that no caller waits for, on any thread and with none of the
- * store's mutexes held.
- */
+/* Report an event that no caller waits for, on any thread and with none of the
+   store's mutexes held. */
 POSTERN_EXPORT void postern_store_report(const struct postern_store *store,
 		const struct postern_event *event);
 
 /* Open a store by URL; options may be NULL. End it with
-   postern_store_destroy(), or pass it to postern_box_open_taking(). */
+   postern_store_destroy() (NULL is fine) or postern_box_open_taking(). */
 POSTERN_EXPORT int postern_store_open(const char *url,
 		const struct postern_store_options *options, struct postern_store **out,
 		struct postern_error *error);
 POSTERN_EXPORT int postern_store_schema(const char *url, const char **out,
 		struct postern_error *error);
-/* NULL is fine. */
 POSTERN_EXPORT void postern_store_destroy(struct postern_store *store);
 
-/*
- * Open a box on a store of your own. The box becomes the owner of the store,
- * also on failure.
- */
+/* Open a box on a store of your own. The box becomes the owner of the store,
+   also on failure. */
 POSTERN_EXPORT int postern_box_open_taking(struct postern_store *store,
 		const struct postern_box_options *options, struct postern_box **out,
 		struct postern_error *error);

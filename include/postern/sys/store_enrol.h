@@ -70,6 +70,22 @@ struct postern_enrolment {
 	size_t handler_count;
 };
 
+/*
+ * The key rule of a channel or a handler that is enrolled, to be kept. One that
+ * is kept already is changed if its text is another one that is not empty, and
+ * the channel has accepted messages, whose keys another rule would not find. If
+ * a rule is changed and not confirmed, nothing is written; else all are kept.
+ */
+struct postern_kept_rule {
+	int64_t channel;  /* a channel id */
+	int64_t handler;  /* a handler id; 0: the rule of the channel */
+	const char *rule; /* "": none */
+	bool confirmed;
+	/* out */
+	bool changed;
+	const char *former; /* what was kept; NULL: nothing */
+};
+
 #ifdef __cplusplus
 }
 #endif

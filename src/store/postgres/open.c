@@ -223,6 +223,7 @@ static const struct postern_store_ops pg_ops = {
 	.read_pauses = postern__pg_read_pauses,
 	.read_closed = postern__pg_read_closed,
 	.read_retention = postern__pg_read_retention,
+	.keep_rules = postern__pg_keep_rules,
 	.stranded = postern__pg_stranded,
 	.reserve = postern__pg_reserve,
 	.report_runs = postern__pg_report_runs,

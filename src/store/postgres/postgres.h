@@ -586,6 +586,9 @@ int postern__pg_migrate(struct pg_store *self, bool must_exist, bool no_migrate,
 
 int postern__pg_enrol_channel(struct pg_connection *connection,
 		struct postern_enrol_channel *channel, struct postern_error *error);
+int postern__pg_keep_rules(struct postern_store *store,
+		struct postern_kept_rule *rules, size_t count,
+		struct postern_memory *memory, struct postern_error *error);
 int postern__pg_read_retention(struct postern_store *store,
 		struct postern_memory *memory, struct postern_retention **out,
 		size_t *count_out, struct postern_error *error);

@@ -247,6 +247,7 @@ static const struct postern_store_ops sqlite_ops = {
 	.read_pauses = postern__sqlite_read_pauses,
 	.read_closed = postern__sqlite_read_closed,
 	.read_retention = postern__sqlite_read_retention,
+	.keep_rules = postern__sqlite_keep_rules,
 	.edit = postern__sqlite_edit,
 	.list = postern__sqlite_list,
 	.get = postern__sqlite_get,

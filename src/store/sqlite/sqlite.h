@@ -698,6 +698,9 @@ int postern__sqlite_channel_find(struct sqlite_store *self, const char *name,
 		int64_t *id_out, struct postern_error *error);
 int postern__sqlite_channel_enrol(struct sqlite_store *self,
 		struct postern_enrol_channel *channel, struct postern_error *error);
+int postern__sqlite_keep_rules(struct postern_store *store,
+		struct postern_kept_rule *rules, size_t count,
+		struct postern_memory *memory, struct postern_error *error);
 int postern__sqlite_read_retention(struct postern_store *store,
 		struct postern_memory *memory, struct postern_retention **out,
 		size_t *count_out, struct postern_error *error);
