@@ -197,6 +197,12 @@ enum postern__rabbitmq_unacceptable {
 	RABBITMQ_UNACCEPTABLE_DROP
 };
 
+/* A run that failed, in a channel that is a guard or direct. */
+enum postern__rabbitmq_failed {
+	RABBITMQ_FAILED_HOLD, /* runs again later, as if the store had failed */
+	RABBITMQ_FAILED_REJECT
+};
+
 /* What the options of a source refer to. */
 struct postern__rabbitmq_source_settings {
 	const char *url;
@@ -205,6 +211,7 @@ struct postern__rabbitmq_source_settings {
 	uint64_t prefetch_bytes;
 	const char *source;
 	int on_unacceptable; /* enum postern__rabbitmq_unacceptable */
+	int on_failed;       /* enum postern__rabbitmq_failed */
 	int64_t heartbeat_ms;
 	const char *ca_file;
 	bool declare;

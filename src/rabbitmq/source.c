@@ -80,6 +80,7 @@ struct rabbit {
 	uint32_t prefetch;
 	size_t bytes_max;
 	enum postern__rabbitmq_unacceptable on_unacceptable;
+	enum postern__rabbitmq_failed on_failed;
 
 	struct postern_sink *sink;
 	struct postern_completions *completions;
@@ -607,7 +608,13 @@ size_t postern__rabbitmq_source_settled(struct postern_source *source) {
 
 static void rabbit_complete(struct postern_source *source,
 		const struct postern_completion *completion) {
-	postern_completions_put(from_base(source)->completions, completion);
+	struct rabbit *self = from_base(source);
+	struct postern_completion copy = *completion;
+	if (copy.error->code == POSTERN_E_FAILED &&
+			self->on_failed == RABBITMQ_FAILED_REJECT) {
+		copy.verdict = POSTERN_VERDICT_REJECTED;
+	}
+	postern_completions_put(self->completions, &copy);
 }
 
 static void rabbit_resume(struct postern_source *source) {
@@ -709,6 +716,7 @@ int postern__rabbitmq_source_create(const void *given,
 	self->bytes_max = (size_t)settings->prefetch_bytes;
 	self->on_unacceptable =
 			(enum postern__rabbitmq_unacceptable)settings->on_unacceptable;
+	self->on_failed = (enum postern__rabbitmq_failed)settings->on_failed;
 	self->next_ack = 1;
 	self->cursor = 1;
 	int r = fill(self, settings, error);

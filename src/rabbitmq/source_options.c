@@ -76,6 +76,15 @@ static const struct postern_option options[] = {
 			.help = "what happens to a message that can never be accepted",
 	},
 	{
+			.name = "on_failed",
+			.type = POSTERN_OPTION_CHOICE,
+			.offset = offsetof(struct postern__rabbitmq_source_settings,
+					on_failed),
+			.choices = "hold|reject",
+			.fallback = "hold",
+			.help = "guard, direct: what happens to a message whose run failed",
+	},
+	{
 			.name = "heartbeat",
 			.type = POSTERN_OPTION_DURATION,
 			.offset = offsetof(struct postern__rabbitmq_source_settings,

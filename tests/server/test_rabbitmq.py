@@ -252,6 +252,36 @@ def _(place):
     place.ok("check")
 
 
+FLAKY = ("exec: [/bin/sh, -c, 'echo x >> ${DIR}/runs.out; "
+         "test -e ${DIR}/good']")
+
+
+@case("in a guard a message whose handler failed runs again, and is not lost")
+def _(place):
+    dead = rabbit.queue()
+    queue = rabbit.queue(**{
+        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name})
+    queue.put(message_id="m1")
+    serve(place, queue, FLAKY, more="    mode: guard\n")
+    until(lambda: len(place.read("runs.out").split()) >= 3)
+    place.write("good", "")
+    until(lambda: rabbit.state(place)["accepted"] == 1)
+    place.started[0].stop()
+    equal((queue.count(), dead.count()), (0, 0))
+
+
+@case("in a guard the broker's dead letters are in charge if the source says so")
+def _(place):
+    dead = rabbit.queue()
+    queue = rabbit.queue(**{
+        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name})
+    queue.put(message_id="m1")
+    serve(place, queue, FLAKY, more="    mode: guard\n", on_failed="reject")
+    until(lambda: dead.count() == 1)
+    equal(place.read("runs.out").split(), ["x"])
+    equal(queue.count(), 0)
+
+
 URLS = ["http://host/", "amqp://", "amqp://user@host:0/", "amqp://host/a/b",
         "amqp://host:99999/", "amqp://u:p%zz@host/", "amqp://host/?x=1",
         "amqp://" + ",".join(["h"] * 9) + "/"]
