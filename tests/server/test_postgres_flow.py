@@ -156,34 +156,42 @@ def _(place):
     place.write("runs", "")
     one, two = (Node(place, "back", name, wait, "concurrency: 2")
                 for name in ("one", "two"))
-    # Quick runs, after which the first server leases a second of quick work.
-    one.send_many(range(40))
-    until(lambda: open_count("back") == 0)
-    until(lambda: SERVER.sql(
-        "SELECT count(*) FROM back.node_handler JOIN back.node_sleep"
-        " USING (node) WHERE idle AND sleeps") == ["2"])
-    place.write("slow", "")
-    place.write("runs", "")
-    one.send_many(range(100, 108))
-    # Two hang at each; the second has its own from what the first returned.
-    expected = {node.server.pid: 2 for node in (one, two)}
-    until(lambda: runs(place) == expected)
-    rows = place.ok("list", "-c", place.file("one.yaml"), "--json").json()
-    returns = [row["returns"] for row in rows if row["state"] != "done"]
-    equal(len(returns), 8)
+    total = 0
+    returns = []
+    # If the machine is slow, so are the quick runs, and the first server leases
+    # fewer of the others: then there is nothing to return, and it begins again.
+    for _ in range(20):
+        # Quick runs, after which the first server leases a second of quick work.
+        one.send_many(range(total, total + 40))
+        until(lambda: open_count("back") == 0)
+        until(lambda: SERVER.sql(
+            "SELECT count(*) FROM back.node_handler JOIN back.node_sleep"
+            " USING (node) WHERE idle AND sleeps") == ["2"])
+        place.write("slow", "")
+        place.write("runs", "")
+        one.send_many(range(total + 40, total + 46))
+        total += 46
+        # Two hang at each; the second has its own from what the first returned.
+        expected = {node.server.pid: 2 for node in (one, two)}
+        until(lambda: runs(place) == expected)
+        rows = place.ok("list", "-c", place.file("one.yaml"), "--json").json()
+        returns = [row["returns"] for row in rows if row["state"] != "done"]
+        equal(len(returns), 6)
+        os.remove(slow)
+        until(lambda: open_count("back") == 0)
+        lines = [line.split() for line in place.read("runs").splitlines()]
+        equal(sorted(name for _, name in lines),
+              sorted(f"m{number}" for number in range(total - 6, total)))
+        if sum(returns) >= 2:
+            break
     assert returns.count(1) >= 2, returns
-    os.remove(slow)
-    until(lambda: open_count("back") == 0)
-    lines = [line.split() for line in place.read("runs").splitlines()]
-    equal(sorted(name for _, name in lines),
-          sorted(f"m{number}" for number in range(100, 108)))
     # A return is neither a start nor a failure.
     equal(SERVER.sql("SELECT starts, failures, count(*) FROM back.ledger"
-                     " GROUP BY starts, failures"), ["1|0|48"])
+                     " GROUP BY starts, failures"), [f"1|0|{total}"])
     shown = place.ok("stats", "-c", place.file("one.yaml"), "--json").json()
     returned = shown["handlers"][0]["returned"]
     assert returned >= sum(returns), (returned, returns)
-    assert returned <= 2 * 8, returned
+    assert returned <= 2 * total, returned
     for node in (one, two):
         equal(node.server.stop(), 0)
 
