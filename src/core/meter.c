@@ -66,11 +66,17 @@ void postern__meter_commit(struct postern_box *box, size_t count, int64_t ms) {
 			(int64_t)count);
 }
 
-/* A retry waits for its delay, which is not a lag; and a run that the store
-   puts back into the queue starts again. */
+/* Whether the delivery was leased before, other than by a node that returned it
+   because another one was idle: it failed, was snoozed, or is retried. */
+static bool was_leased(const struct postern_run *run) {
+	return run->delivery.fence > 1 + (uint64_t)run->returns;
+}
+
+/* Whatever a delivery waits for after its first run is not a lag; and a run
+   that the store puts back into the queue starts again. */
 void postern__meter_start(struct postern_run *run) {
 	const struct postern_clock *clock = &run->box->clock;
-	if (run->failures > 0 || run->lag_counted) {
+	if (was_leased(run) || run->lag_counted) {
 		return;
 	}
 	run->lag_counted = true;

@@ -265,6 +265,33 @@ static void outcomes(void) {
 	postern_box_destroy(scene.box);
 }
 
+/* The time until a delivery is run again is what it waited for. */
+static void lag_of_first_runs(void) {
+	static const char series[] =
+			"postern_delivery_lag_seconds_count{handler=\"mail\"}";
+	struct scene scene;
+	scene_open(&scene, NULL);
+	postern_outcome_set(&scene.script.next, POSTERN_SNOOZE, 1000, "later");
+	send_new(&scene);
+	process(&scene);
+	CHECK_METRIC(&scene, series, "1");
+	fake_clock_advance(&scene.clock, 1000);
+	postern_outcome_set(&scene.script.next, POSTERN_POISON, 0, "never");
+	process(&scene);
+	CHECK_METRIC(&scene,
+			"postern_deliveries_total{handler=\"mail\",outcome=\"poison\"}",
+			"1");
+	CHECK_METRIC(&scene, series, "1");
+	CHECK_OK(postern_box_retry(scene.box, 1, "mail", &scene.error),
+			&scene.error);
+	postern_outcome_set(&scene.script.next, POSTERN_DONE, 0, NULL);
+	process(&scene);
+	CHECK_METRIC(&scene,
+			"postern_deliveries_total{handler=\"mail\",outcome=\"done\"}", "1");
+	CHECK_METRIC(&scene, series, "1");
+	postern_box_destroy(scene.box);
+}
+
 static void last_attempt(void) {
 	struct scene scene;
 	struct postern_policy policy;
@@ -660,6 +687,7 @@ static const struct tap_case cases[] = {
 	{ "a settlement that is refused counts as fenced", fenced },
 	{ "a lease that is returned is not counted", returned },
 	{ "durations and lags are counted in buckets", histograms },
+	{ "a delivery that is run again has no lag", lag_of_first_runs },
 	{ "a value is in the first bucket that is not less", buckets },
 	{ "group commits are counted by size and duration", commits },
 	{ "counts survive a replaced generation and a renamed handler",
