@@ -32,8 +32,8 @@
 
 #define PROBE_MS_MIN ((int64_t)1000)
 #define PROBE_MS_MAX ((int64_t)10 * 1000)
-/* Deliveries whose fault is remembered, of each handler. One that is forgotten
-   is not charged when it ends by a fault again. */
+/* Deliveries whose fault is remembered, of each handler, until they have ended.
+   One that is forgotten is not charged when it ends by a fault again. */
 #define FAULTED_MAX 4096
 
 bool postern__breaker_is_open(const struct postern__handler_state *state) {
@@ -144,6 +144,17 @@ static void remember_faulted(struct postern_run *run,
 	}
 }
 
+void postern__breaker_forget(const struct postern_run *run) {
+	struct postern__breaker *breaker = run->handler->state->breaker;
+	struct postern__faulted *faulted =
+			breaker ? find_faulted(breaker, run) : NULL;
+	if (faulted) {
+		/* The order only says which one a full ring forgets first. */
+		*faulted = breaker->faulted[--breaker->faulted_count];
+		breaker->faulted_next = breaker->faulted_count;
+	}
+}
+
 int64_t postern__breaker_fault(struct postern_run *run, const char *reason) {
 	struct postern__breaker *breaker = breaker_of(run->handler->state);
 	if (run->handler->policy.on_broken == POSTERN_ON_BROKEN_COUNT) {
@@ -219,6 +230,7 @@ void postern__breaker_success(struct postern_run *run) {
 	if (!breaker) {
 		return;
 	}
+	postern__breaker_forget(run);
 	breaker->failed_count = 0;
 	if (run->started_ms > breaker->success_ms) {
 		breaker->success_ms = run->started_ms;

@@ -68,6 +68,10 @@ int64_t postern__breaker_fault(struct postern_run *run, const char *reason);
 /* The run failed, and the failure was counted. */
 void postern__breaker_failure(struct postern_run *run, const char *reason);
 
+/* The delivery of the run has ended: if it is run again, by an operator, its
+   former faults do not count. */
+void postern__breaker_forget(const struct postern_run *run);
+
 /* The run succeeded: the handler is not held any more. */
 void postern__breaker_success(struct postern_run *run);
 

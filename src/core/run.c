@@ -335,6 +335,9 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		uint32_t failures, int64_t delay_ms, const char *outcome,
 		const char *reason) {
 	struct postern_box *box = run->box;
+	if (to == POSTERN_SETTLE_POISONED) {
+		postern__breaker_forget(run);
+	}
 	run->state = POSTERN__RUN_SETTLING;
 	run->ended_ms = postern__box_now_ms(box);
 	run->reason = reason && reason[0] ? strdup(reason) : NULL;

@@ -325,6 +325,10 @@ static void one_that_faults_among_good_ones_is_charged(void) {
 		check_row(&bench, "f", POSTERN_STATE_POISONED, 3);
 		CHECK_INT(bench.held, 1);
 		check_row(&bench, "m4", POSTERN_STATE_DONE, 0);
+		/* Retried, it begins without faults. */
+		CHECK_OK(postern_box_retry(bench.box, 1, "h", NULL), NULL);
+		CHECK_INT(step(&bench), 1);
+		check_row(&bench, "f", POSTERN_STATE_PENDING, 0);
 	}
 	bench_finish(&bench);
 }
