@@ -31,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -50,6 +51,8 @@
 #include "store/store.h"
 
 #define SWEEP_INTERVAL_MS 1000
+/* Open files, if the system allows as many. */
+#define FILES_MAX 65536
 
 enum {
 	EXIT_OK = 0,
@@ -94,6 +97,18 @@ static int block_signals(struct serve *self, struct postern_error *error) {
 				"cannot wait for signals: %s", strerror(errno));
 	}
 	return POSTERN_OK;
+}
+
+/* Each running program needs four descriptors, each client one. Programs that
+   inherit the limit may try to close all that it allows, so it has an end. */
+static void raise_file_limit(void) {
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < FILES_MAX) {
+		limit.rlim_cur =
+				limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+		/* If this fails, there are fewer. */
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
 }
 
 static void open_log(struct serve *self) {
@@ -678,6 +693,7 @@ int postern__serve(const struct postern__serve_options *options) {
 		.opened = -1,
 		.drained = -1,
 	};
+	raise_file_limit();
 	open_log(&self);
 
 	int exit = serve_start(&self);

@@ -311,6 +311,20 @@ def _(place):
     equal((refused["path"], refused["status"]), ("/v1/handlers/l%0Ag/pause", 400))
 
 
+@case("the limit of open files is raised, as far as the system allows it")
+def _(place):
+    place.configure()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        server = place.serve()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    equal(resource.prlimit(server.pid, resource.RLIMIT_NOFILE), (most, hard))
+
+
 @case("an unavailable store is logged as an error, its end is not")
 def _(place):
     place.configure(CONFIG + "defaults: {restart_delay: 100ms}\n")
