@@ -122,7 +122,10 @@ static bool convert(const struct field *field,
 		(void)snprintf(word, WORD_LEN_MAX, "%016" PRIx64, event->node);
 		out->text = word;
 	}
-	return field->bit != POSTERN_FIELD_SEQ || event->seq > 0;
+	/* These two have no value if they are 0. */
+	return (field->bit != POSTERN_FIELD_SEQ &&
+				   field->bit != POSTERN_FIELD_UNTIL_MS) ||
+		   out->number > 0;
 }
 
 /* Whether there may be many events of the kind: each message or handler can

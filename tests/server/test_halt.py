@@ -228,6 +228,7 @@ def _(place):
     for line in edits()[:6]:
         equal((line["reason"], line["by"]), ("a reason", "anna"), line)
     assert edits()[0]["until_ms"] > 0
+    equal([line["action"] for line in edits() if "until_ms" in line], ["pause"])
     equal(edits()[4]["channel"], "orders")
     assert "reason" not in edits()[6] and "@" in edits()[6]["by"]
 
