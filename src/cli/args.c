@@ -160,6 +160,8 @@ static int parse_all(struct parser *parser, struct postern_error *error) {
 		if (r) {
 			return r;
 		}
+		parser->args->operands_before +=
+				!ended && !parser->args->items[parser->args->count - 1].flag;
 	}
 	return POSTERN_OK;
 }

@@ -28,6 +28,7 @@ struct postern__arg {
 struct postern__args {
 	struct postern__arg *items; /* in the order they were given */
 	size_t count;
+	size_t operands_before; /* before `--`, or all of them without it */
 };
 
 /*

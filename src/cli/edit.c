@@ -165,6 +165,23 @@ static int edit_row(const struct postern__cli *cli,
 	return POSTERN__EXIT_OK;
 }
 
+/* What can be done instead with deliveries that do not run. handler NULL: all
+   of the message. */
+static void print_cancel_hint(const json_t *rows, const char *handler) {
+	size_t index;
+	json_t *row;
+	json_array_foreach(rows, index, row) {
+		const char *key = postern__reply_text(row, "handler");
+		const char *state = postern__reply_text(row, "state");
+		if (key && state && strcmp(state, "pending") == 0 &&
+				(!handler || strcmp(handler, key) == 0)) {
+			postern__note_print("'cancel' ends runs; 'postern discard' ends a "
+								"delivery that does not run");
+			return;
+		}
+	}
+}
+
 /* No delivery was edited: print the states of those there are. */
 static int print_none(const struct postern__cli *cli, const struct verb *verb,
 		const json_t *rows) {
@@ -188,6 +205,9 @@ static int print_none(const struct postern__cli *cli, const struct verb *verb,
 				: state && strcmp(state, "done") == 0 && verb == &retry
 						? " and cannot be run again"
 						: "");
+	}
+	if (verb == &cancel) {
+		print_cancel_hint(rows, NULL);
 	}
 	return POSTERN__EXIT_FAILED;
 }
@@ -229,7 +249,11 @@ static int edit_rows(const struct postern__cli *cli,
 	json_t *row;
 	if (only && !dry_run) {
 		/* The store resolves legacy keys; the rows show current ones. */
-		return edit_row(cli, client, verb, message, only, results);
+		int r = edit_row(cli, client, verb, message, only, results);
+		if (r == POSTERN__EXIT_FAILED && verb == &cancel) {
+			print_cancel_hint(rows, only);
+		}
+		return r;
 	}
 	json_array_foreach(rows, index, row) {
 		const char *handler = postern__reply_text(row, "handler");

@@ -77,6 +77,12 @@ int postern__filters_check(const struct postern__cli *cli,
 		return postern__cli_usage(cli,
 				"--older-than and --until cannot be combined");
 	}
+	const char *age = postern__args_value(&cli->args, "older-than");
+	if (age && *age && age[strspn(age, "0123456789")] == '\0') {
+		return postern__cli_usage(cli,
+				"--older-than: '%s' has no unit, write %ss, %sm, %sh or %sd",
+				age, age, age, age, age);
+	}
 	postern__response_init(&response);
 	if (!set_all(cli, &call, edit)) {
 		const struct postern__reply answer = {

@@ -313,6 +313,12 @@ int postern__command_once(struct postern__cli *cli) {
 		.lease_ms = LEASE_MS_DEFAULT,
 		.mutex = PTHREAD_MUTEX_INITIALIZER,
 	};
+	if (cli->args.operands_before > 2) {
+		/* Its flags would be taken for those of 'once'. */
+		return postern__cli_usage(cli,
+				"put '--' before the command: postern once HANDLER KEY -- "
+				"CMD...");
+	}
 	int r = read_flags(&once);
 	if (r) {
 		return r;

@@ -142,10 +142,11 @@ static bool set_group(struct postern__call *call, const char *value,
 			len++) {
 		group = group << 4 | (uint64_t)postern__hex_value(value[len]);
 	}
-	if (value[len] != '\0' || group == 0) {
+	/* The beginning of a group is no filter, and would be another group. */
+	if (value[len] != '\0' || len < POSTERN__ERROR_GROUP_DIGITS || group == 0) {
 		postern__call_refuse(call, 400,
-				"group: '%.40s' is not the group of an error, up to %d "
-				"hexadecimal digits and not 0",
+				"group: '%.40s' is not the group of an error: all %d "
+				"hexadecimal digits, as in 'postern list --group-by error'",
 				value, POSTERN__ERROR_GROUP_DIGITS);
 		return false;
 	}

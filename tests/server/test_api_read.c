@@ -243,10 +243,11 @@ static void by_error(void) {
 		{ "error=it%20is%20%3Cbad%3E", 2 },
 		{ "oldest=true&error=bad", 2 },
 		{ "oldest=false&error=bad", 2 },
-		{ "group=1", 0 },
+		{ "group=0000000000000001", 0 },
 	};
-	static const char *const bad[] = { "group=0", "group=", "group=xyz",
-		"group=12345678901234567", "oldest=yes", "error=" };
+	static const char *const bad[] = { "group=0", "group=1",
+		"group=", "group=xyz", "group=12345678901234567", "oldest=yes",
+		"error=" };
 	struct fixture self;
 	char line[300];
 	fixture_init(&self);

@@ -92,6 +92,10 @@ def _(place):
     place.fails(3, "list", "--channel", "order", says="did you mean 'orders'?")
     place.fails(3, "retry", "--handler", "badd", "--yes", says="did you mean 'bad'?")
     place.fails(3, "list", "--group-by", "error", "--handler", "zzz", says="no handler 'zzz'")
+    group = place.ok("list", "--group-by", "error", "--json").json()[0]["group"]
+    place.fails(2, "list", "--group", group[:8], says="all 16 hexadecimal digits")
+    place.fails(2, "discard", "--older-than", "30", "--yes",
+                says="--older-than: '30' has no unit, write 30s, 30m, 30h or 30d")
     for words in (["--group", "xyz"], ["--group", "0"], ["--error", "x" * 201],
                   ["--group-by", "type"], ["--group-by", "error", "--limit", "1"],
                   ["--until", "1h", "--older-than", "1h"]):
