@@ -21,8 +21,8 @@ static void print_table(const json_t *items, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
 		{ "COUNT", true },
-		{ "HANDLER", false },
-		{ "FIRST SEEN", false },
+		{ "HANDLER", POSTERN__TABLE_SHORTENED },
+		{ "FIRST SEEN", POSTERN__TABLE_OPTIONAL(1) },
 		{ "LAST SEEN", false },
 		{ "GROUP", false },
 		{ "EXAMPLE", false },

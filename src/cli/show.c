@@ -141,12 +141,12 @@ static void print_deliveries(const json_t *deliveries, int64_t now_ms) {
 		{ "HANDLER", false },
 		{ "STATE", false },
 		{ "ATTEMPT", true },
-		{ "STARTS", true },
-		{ "CRASHES", true },
+		{ "STARTS", true | POSTERN__TABLE_OPTIONAL(2) },
+		{ "CRASHES", true | POSTERN__TABLE_OPTIONAL(1) },
 		{ "RETURNS", true },
 		{ "FENCE", true },
 		{ "DETAIL", POSTERN__TABLE_SHORTENED },
-		{ "FINISHED", false },
+		{ "FINISHED", POSTERN__TABLE_OPTIONAL(4) },
 		{ "LAST ERROR", false },
 	};
 	struct postern__table table;

@@ -71,11 +71,11 @@ static void add_closed(struct postern__table *table, const json_t *row) {
 static void print_channels(const json_t *channels, bool several) {
 	static const struct postern__column counts[] = {
 		{ "STORE", false },
-		{ "CHANNEL", false },
+		{ "CHANNEL", POSTERN__TABLE_SHORTENED },
 		{ "ACCEPTED", true },
 		{ "DUPLICATES", true },
-		{ "CONFLICTS", true },
-		{ "DROPPED", true },
+		{ "CONFLICTS", true | POSTERN__TABLE_OPTIONAL(2) },
+		{ "DROPPED", true | POSTERN__TABLE_OPTIONAL(1) },
 		{ "PARKED", true },
 	};
 	struct postern__column columns[10];
@@ -129,11 +129,11 @@ static void add_count(struct postern__table *table, const json_t *row,
 static void print_handlers(const json_t *handlers, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
-		{ "HANDLER", false },
+		{ "HANDLER", POSTERN__TABLE_SHORTENED },
 		{ "PENDING", true },
-		{ "WAITING", true },
-		{ "RETRYING", true },
-		{ "QUEUED", true },
+		{ "WAITING", true | POSTERN__TABLE_OPTIONAL(2) },
+		{ "RETRYING", true | POSTERN__TABLE_OPTIONAL(1) },
+		{ "QUEUED", true | POSTERN__TABLE_OPTIONAL(3) },
 		{ "RUNNING", true },
 		{ "STUCK", true },
 		{ "POISONED", true },
@@ -173,7 +173,7 @@ static void print_handlers(const json_t *handlers, bool several) {
 static void print_history(const json_t *handlers, bool several) {
 	static const struct postern__column columns[] = {
 		{ "STORE", false },
-		{ "HANDLER", false },
+		{ "HANDLER", POSTERN__TABLE_SHORTENED },
 		{ "DONE", true },
 		{ "DISCARDED", true },
 		{ "RETURNED", true },
@@ -288,7 +288,7 @@ static void print_sources(const json_t *sources, bool several) {
 		{ "LAG", true },
 		{ "ACCEPTED", true },
 		{ "DUPLICATES", true },
-		{ "CONFLICTS", true },
+		{ "CONFLICTS", true | POSTERN__TABLE_OPTIONAL(1) },
 		{ "REJECTED", true },
 		{ "LAST ERROR", false },
 	};

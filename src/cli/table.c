@@ -22,6 +22,10 @@
 #define CUT_WIDTH_MIN 12
 #define MIDDLE_WIDTH_MIN 12
 #define LAST_WIDTH_WANTED 40
+/* Optional columns are left out until the last one has this width. */
+#define LAST_WIDTH_NEEDED 20
+/* The width of a column that is left out. */
+#define LEFT_OUT SIZE_MAX
 
 void postern__table_init(struct postern__table *table,
 		const struct postern__column *columns, size_t count) {
@@ -93,7 +97,7 @@ void postern__table_count(struct postern__table *table, uint64_t count) {
 }
 
 static bool is_shortened(const struct postern__table *table, size_t column) {
-	return table->columns[column].style == POSTERN__TABLE_SHORTENED;
+	return table->columns[column].style & POSTERN__TABLE_SHORTENED;
 }
 
 /* Shorten columns in the middle, the widest first, by `excess` in total. */
@@ -102,7 +106,8 @@ static void shorten_middles(const struct postern__table *table, size_t excess,
 	while (excess > 0) {
 		size_t widest = table->column_count;
 		for (size_t i = 0; i + 1 < table->column_count; i++) {
-			if (is_shortened(table, i) && widths[i] > MIDDLE_WIDTH_MIN &&
+			if (is_shortened(table, i) && widths[i] != LEFT_OUT &&
+					widths[i] > MIDDLE_WIDTH_MIN &&
 					(widest == table->column_count ||
 							widths[i] > widths[widest])) {
 				widest = i;
@@ -120,12 +125,13 @@ static size_t width_before_last(const struct postern__table *table,
 		const size_t *widths) {
 	size_t before = 0;
 	for (size_t i = 0; i + 1 < table->column_count; i++) {
-		before += widths[i] + 2;
+		before += widths[i] == LEFT_OUT ? 0 : widths[i] + 2;
 	}
 	return before;
 }
 
-static void measure(const struct postern__table *table, size_t *widths) {
+/* The width of each column that no cell exceeds. */
+static void measure_cells(const struct postern__table *table, size_t *widths) {
 	for (size_t i = 0; i < table->column_count; i++) {
 		widths[i] = strlen(table->columns[i].title);
 	}
@@ -135,19 +141,63 @@ static void measure(const struct postern__table *table, size_t *widths) {
 			widths[column] = table->cells[i].width;
 		}
 	}
+}
+
+/* The optional column to leave out next; column_count: none. */
+static size_t next_optional(const struct postern__table *table,
+		const size_t *widths) {
+	size_t next = table->column_count;
+	for (size_t i = 0; i + 1 < table->column_count; i++) {
+		unsigned order = table->columns[i].style >> 4;
+		if (order > 0 && widths[i] != LEFT_OUT &&
+				(next == table->column_count ||
+						order < table->columns[next].style >> 4)) {
+			next = i;
+		}
+	}
+	return next;
+}
+
+static size_t at_most(size_t width, size_t most) {
+	return width < most ? width : most;
+}
+
+/* Leave out columns until the last one is wide enough although all that may be
+   shortened are. */
+static void leave_out(const struct postern__table *table, size_t columns,
+		size_t *widths) {
+	size_t needed = at_most(widths[table->column_count - 1], LAST_WIDTH_NEEDED);
+	for (;;) {
+		size_t shortest[POSTERN__TABLE_COLUMNS_MAX];
+		memcpy(shortest, widths, sizeof shortest);
+		shorten_middles(table, SIZE_MAX, shortest);
+		size_t next = next_optional(table, widths);
+		if (width_before_last(table, shortest) + needed <= columns ||
+				next == table->column_count) {
+			return;
+		}
+		widths[next] = LEFT_OUT;
+	}
+}
+
+static void measure(const struct postern__table *table, size_t *widths) {
 	size_t columns = postern__out_columns();
 	size_t last = table->column_count - 1;
-	size_t wanted =
-			widths[last] < LAST_WIDTH_WANTED ? widths[last] : LAST_WIDTH_WANTED;
+	measure_cells(table, widths);
+	if (columns == 0) {
+		return;
+	}
+	leave_out(table, columns, widths);
+	size_t wanted = at_most(widths[last], LAST_WIDTH_WANTED);
 	size_t before = width_before_last(table, widths);
-	if (columns > 0 && before + wanted > columns) {
+	if (before + wanted > columns) {
 		shorten_middles(table, before + wanted - columns, widths);
 		before = width_before_last(table, widths);
 	}
-	if (columns > 0 && before + widths[last] > columns) {
+	if (before + widths[last] > columns) {
 		size_t left = columns > before ? columns - before : 0;
 		size_t least = left < CUT_WIDTH_MIN ? CUT_WIDTH_MIN : left;
-		widths[last] = least < widths[last] ? least : widths[last];
+		widths[last] = at_most(widths[last], least);
 	}
 }
 
@@ -175,7 +225,10 @@ static void print_middle(const struct postern__cell *cell, size_t width) {
 static void print_cell(const struct postern__table *table, size_t column,
 		size_t width, const struct postern__cell *cell) {
 	bool last = column + 1 == table->column_count;
-	bool right = table->columns[column].style == true;
+	if (width == LEFT_OUT) {
+		return;
+	}
+	bool right = table->columns[column].style & true;
 	size_t blank = width > cell->width ? width - cell->width : 0;
 	if (right) {
 		(void)printf("%*s", (int)blank, "");

@@ -5,8 +5,9 @@
 /*
  * A table for people: columns as wide as their widest cell, two blanks
  * between them, numbers to the right. On a terminal a table fits the line: ids
- * are shortened in the middle, and the last column, that of the error, has the
- * room that is left. Elsewhere nothing is shortened.
+ * are shortened in the middle, then optional columns are left out until the
+ * last one, that of the error, is wide enough, and it has the room that is
+ * left. Elsewhere nothing is shortened or left out.
  */
 
 #include <stdbool.h>
@@ -17,12 +18,14 @@
 #include "cli/out.h"
 
 #define POSTERN__TABLE_COLUMNS_MAX 16
+/* Styles of a column, besides true: shortened in the middle; left out, those
+   with the lowest number first. */
 #define POSTERN__TABLE_SHORTENED 2u
+#define POSTERN__TABLE_OPTIONAL(order) ((unsigned)(order) << 4)
 
 struct postern__column {
 	const char *title;
-	/* false: to the left; true: to the right; POSTERN__TABLE_SHORTENED: to the
-	   left, and shortened in the middle if need be */
+	/* false: to the left; true: to the right; or POSTERN__TABLE_... */
 	unsigned style;
 };
 

@@ -287,15 +287,39 @@ def _(place):
 
 @case("on a terminal a listing fits the line, and elsewhere nothing is shortened")
 def _(place):
-    place.configure(CONFIG)
+    place.configure("""\
+store: sqlite:box.db
+channels:
+  orders-of-the-shop:
+    handlers:
+      send-confirmation: {max_attempts: 2, backoff: [1h],
+          exec: [/bin/sh, -c, "echo the mail server said: 451 try again >&2; exit 1"]}
+""")
     name = "order-0123456789abcdef0123456789abcdef0123456789abcdef-end"
-    place.ok("send", "orders", "--id", name, stdin="body")
-    lines = on_terminal(place, "list", env={"NO_COLOR": "1"},
-                        columns=100).decode().splitlines()
-    for line in lines:
-        assert len(line) <= 100, line
-    assert "order" in lines[1] and "…" in lines[1] and "-end" in lines[1], lines
-    assert name in place.ok("list").out
+    place.ok("send", "orders-of-the-shop", "--id", name, "--type", "order.placed",
+             stdin="body")
+    place.process()
+    place.ok("pause", "send-confirmation", "--for", "2h", "--reason", "x" * 200)
+    for columns in (80, 100, 200):
+        for words in (["list"], ["stats"], ["show", name],
+                      ["list", "--group-by", "error"]):
+            text = on_terminal(place, *words, env={"NO_COLOR": "1"},
+                               columns=columns).decode()
+            lines = [line for line in text.splitlines()
+                     if not line.startswith("message #")]
+            for line in lines:
+                assert len(line) <= columns, (columns, line)
+            if words != ["stats"]:
+                assert "the mail server" in text, text
+        lines = on_terminal(place, "list", env={"NO_COLOR": "1"},
+                            columns=columns).decode().splitlines()
+        assert "order" in lines[1] and "-end" in lines[1], lines
+        assert "…" in lines[1] or columns == 200, lines
+        equal("TYPE" in lines[0], columns == 200)
+    for words in (["list"], ["show", name]):
+        text = place.ok(*words).out
+        assert name in text and "451 try again" in text, text
+    assert "CHANNEL" in place.ok("list").out
 
 
 main()
