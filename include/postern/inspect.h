@@ -268,7 +268,10 @@ struct postern_handler_stats {
 	int64_t oldest_open_at_ms; /* pending or leased; when it was received */
 	/* Counted as `done`: leases that were returned to idle nodes. */
 	uint64_t returned;
-	uint64_t reserved[21];
+	/* Running nodes that have the handler, counted in stores that several nodes
+	   share. */
+	uint64_t nodes;
+	uint64_t reserved[20];
 };
 
 /* A node of the store. A late one is listed until another node has recorded it

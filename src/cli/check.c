@@ -26,6 +26,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/check_limits.h"
+#include "cli/check_names.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
@@ -216,7 +217,17 @@ static void check_orphans(struct check *check,
 	for (size_t i = 0; i < stats->handler_count; i++) {
 		const struct postern_handler_stats *handler = &stats->handlers[i];
 		uint64_t open = handler->pending + handler->leased;
-		if (!postern__left_handler(check->cli->config, store, stats, handler)) {
+		if (!postern__config_lacks_handler(check->cli->config, store, stats,
+					handler)) {
+			continue;
+		}
+		if (handler->nodes > 0) {
+			report(check, POSTERN__EXIT_OK,
+					"handler '%s' is not in this configuration, and %" PRIu64
+					" running node%s it: %" PRIu64 " deliver%s open",
+					handler->key, handler->nodes,
+					handler->nodes == 1 ? " has" : "s have", open,
+					open == 1 ? "y is" : "ies are");
 			continue;
 		}
 		if (open == 0) {
@@ -270,6 +281,10 @@ static void check_staged(struct check *check,
 			report(check, POSTERN__EXIT_FAILED, "%s", text);
 		}
 	}
+}
+
+static void on_name(void *context, int code, const char *text) {
+	report(context, postern__exit_of(code), "%s", text);
 }
 
 static void on_finding(void *context, int code, const char *text) {
@@ -392,6 +407,7 @@ static void check_box(struct check *check,
 		if (check_keys(check, store, stats, &error)) {
 			report(check, postern__exit_of(error.code), "%s", error.text);
 		}
+		postern__names_check(check->cli->config, store, stats, on_name, check);
 		check_left_channels(check, store, stats);
 		check_orphans(check, store, stats);
 		check_staged(check, store, stats);
@@ -519,14 +535,18 @@ static json_t *get_json(const struct postern__socket *socket, const char *path,
 	return json;
 }
 
-/* Report what the server says about its handlers. False: it is not healthy. */
+/* Report what the server says about its handlers; the word for its health.
+   False: it is not healthy. */
 static bool check_health(struct check *check,
-		const struct postern__socket *socket) {
+		const struct postern__socket *socket, const char **word_out) {
 	json_t *json = get_json(socket, "/healthz", "verbose");
 	const char *status = postern__reply_text(json, "status");
 	bool healthy =
 			!status ||
 			strcmp(status, postern_health_name(POSTERN_HEALTH_UNHEALTHY)) != 0;
+	bool ok = !status ||
+			  strcmp(status, postern_health_name(POSTERN_HEALTH_OK)) == 0;
+	*word_out = ok ? "healthy" : postern_health_name(POSTERN_HEALTH_DEGRADED);
 	size_t index;
 	json_t *note;
 	json_array_foreach(json_object_get(json, "notes"), index, note) {
@@ -541,18 +561,19 @@ static bool check_health(struct check *check,
 static void check_served(struct check *check,
 		const struct postern__socket *socket) {
 	char difference[TEXT_MAX / 2];
-	if (!check_health(check, socket)) {
+	const char *word;
+	if (!check_health(check, socket, &word)) {
 		return;
 	}
 	json_t *json = get_json(socket, "/v1/stats", NULL);
 	if (json && !postern__server_config_matches(check->cli->config, json,
 						difference, sizeof difference)) {
 		report(check, POSTERN__EXIT_OK,
-				"a server is running and healthy, but with another "
-				"configuration: %s; restart it",
-				difference);
+				"a server is running and %s, but with another configuration: "
+				"%s; restart it",
+				word, difference);
 	} else {
-		report(check, POSTERN__EXIT_OK, "a server is running and healthy");
+		report(check, POSTERN__EXIT_OK, "a server is running and %s", word);
 	}
 	json_decref(json);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server reads its configuration once. The names that it reports are enough
- * to see that the file was changed since.
+ * A server reads its configuration once. The names that it reports, and the
+ * digests of their settings, show that the file was changed since.
  */
 
 #include "cli/server_config.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "cli/reply.h"
 #include "server/api.h"
 #include "server/config.h"
+#include "server/config_digest.h"
 #include "server/store_open.h"
 #include "store/store.h"
 
@@ -54,6 +56,14 @@ static bool is_in(const json_t *entry, const struct postern__config_store *to) {
 	return store && strcmp(store, to->name) == 0;
 }
 
+/* Whether an entry has this definition; a server that does not say has it. */
+static bool is_defined(const json_t *entry, uint32_t digest) {
+	const char *definition = postern__reply_text(entry, "definition");
+	char text[9];
+	(void)snprintf(text, sizeof text, "%08" PRIx32, digest);
+	return !definition || strcmp(definition, text) == 0;
+}
+
 /* Find what the configuration has and the server has not. */
 static bool has_all(const struct comparison *comparison) {
 	const struct postern__config *config = comparison->config;
@@ -75,6 +85,10 @@ static bool has_all(const struct comparison *comparison) {
 			return differ(comparison, "has in another store", "channel",
 					channel->name);
 		}
+		if (!is_defined(entry, postern__config_channel_digest(channel))) {
+			return differ(comparison, "has other settings of", "channel",
+					channel->name);
+		}
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const char *key = channel->handlers[j].key;
 			entry = entry_named(comparison, "handlers", "key", key);
@@ -84,6 +98,11 @@ static bool has_all(const struct comparison *comparison) {
 			}
 			if (!in || strcmp(in, channel->name) != 0) {
 				return differ(comparison, "has in another channel", "handler",
+						key);
+			}
+			if (!is_defined(entry, postern__config_handler_digest(
+										   &channel->handlers[j]))) {
+				return differ(comparison, "has other settings of", "handler",
 						key);
 			}
 		}

@@ -22,9 +22,9 @@ bool postern__server_shares_store(const struct postern__config *config,
 		const struct postern__socket *socket);
 
 /*
- * Compare the names of stores, channels and handlers with those in the server's
- * GET /v1/stats. False: they differ, and `text` names the first difference: "it
- * lacks the channel 'orders'".
+ * Compare the stores, and the names and settings of channels and handlers, with
+ * those in the server's GET /v1/stats. False: they differ, and `text` names the
+ * first difference: "it lacks the channel 'orders'".
  */
 bool postern__server_config_matches(const struct postern__config *config,
 		const json_t *stats, char *text, size_t size);

@@ -18,6 +18,7 @@
 #include "base/redact.h"
 #include "runner/guard.h"
 #include "server/api.h"
+#include "server/config_digest.h"
 #include "server/left.h"
 #include "server/marker_watch.h"
 #include "server/route.h"
@@ -41,6 +42,35 @@ static bool is_configured(const struct postern__call *call, const char *store,
 	return channel && strcmp(channel->store->name, store) == 0;
 }
 
+/* The digest of what this process has configured; null: nothing. */
+static void write_definition(struct postern__buf *buf, bool configured,
+		uint32_t digest) {
+	char text[9];
+	(void)snprintf(text, sizeof text, "%08" PRIx32, digest);
+	postern__json_pair_text(buf, "definition", configured ? text : NULL);
+}
+
+static void write_channel_definition(const struct postern__call *call,
+		const char *store, const char *name) {
+	bool configured = is_configured(call, store, name);
+	write_definition(&call->response->body, configured,
+			configured
+					? postern__config_channel_digest(
+							  postern__config_channel_named(call->api->config,
+									  name))
+					: 0);
+}
+
+static void write_handler_definition(const struct postern__call *call,
+		const struct postern_handler_stats *row) {
+	const struct postern__config_handler *handler =
+			call->api->config && row->registered
+					? postern__config_handler_named(call->api->config, row->key)
+					: NULL;
+	write_definition(&call->response->body, handler,
+			handler ? postern__config_handler_digest(handler) : 0);
+}
+
 /* Whether messages can be staged there. */
 static bool can_stage(const struct postern_stats *stats) {
 	const struct postern_store_kind *kind =
@@ -57,6 +87,7 @@ static void write_channel(const struct postern__call *call, const char *store,
 	postern__json_pair_text(buf, "name", channel->name);
 	postern__json_pair_bool(buf, "configured",
 			is_configured(call, store, channel->name));
+	write_channel_definition(call, store, channel->name);
 	postern__json_pair_uint(buf, "accepted", channel->accepted);
 	postern__json_pair_uint(buf, "duplicates", channel->duplicates);
 	postern__json_pair_uint(buf, "conflicts", channel->conflicts);
@@ -83,6 +114,10 @@ static void write_handler(const struct postern__call *call, const char *store,
 	postern__json_pair_text(buf, "key", handler->key);
 	postern__json_pair_text(buf, "channel", handler->channel);
 	postern__json_pair_bool(buf, "registered", handler->registered);
+	write_handler_definition(call, handler);
+	if (can_stage(stats)) {
+		postern__json_pair_uint(buf, "nodes", handler->nodes);
+	}
 	postern__json_pair_bool(buf, "paused", handler->paused);
 	postern__json_pair_text(buf, "held", handler->held);
 	postern__json_pair_text(buf, "held_reason", handler->held_reason);

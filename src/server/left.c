@@ -28,7 +28,7 @@ bool postern__left_channel(const struct postern__config *config,
 	return !configured;
 }
 
-bool postern__left_handler(const struct postern__config *config,
+bool postern__config_lacks_handler(const struct postern__config *config,
 		const struct postern__config_store *store,
 		const struct postern_stats *stats,
 		const struct postern_handler_stats *handler) {
@@ -42,6 +42,14 @@ bool postern__left_handler(const struct postern__config *config,
 		configured = known && known->values.store == store->values.store;
 	}
 	return !configured;
+}
+
+bool postern__left_handler(const struct postern__config *config,
+		const struct postern__config_store *store,
+		const struct postern_stats *stats,
+		const struct postern_handler_stats *handler) {
+	return handler->nodes == 0 &&
+		   postern__config_lacks_handler(config, store, stats, handler);
 }
 
 void postern__left_channel_text(const struct postern_channel_stats *channel,

@@ -19,6 +19,11 @@ bool postern__left_channel(const struct postern__config *config,
 		const struct postern_stats *stats,
 		const struct postern_channel_stats *channel);
 /* Whether no configured handler of the store has a key of this stored one. */
+bool postern__config_lacks_handler(const struct postern__config *config,
+		const struct postern__config_store *store,
+		const struct postern_stats *stats,
+		const struct postern_handler_stats *handler);
+/* The same, and no other running node has it. */
 bool postern__left_handler(const struct postern__config *config,
 		const struct postern__config_store *store,
 		const struct postern_stats *stats,

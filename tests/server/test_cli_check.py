@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """What `postern check` and `postern stats` say about a configuration."""
 
-from support import case, equal, main
+from support import case, equal, main, until
 
 
 @case("check and stats list channels and handlers that left the configuration")
@@ -58,6 +58,79 @@ def _(place):
         found = place.ok("check").out
         assert "has no timeout" not in found, found
         assert "(timeout: 900ms)" in found, found
+
+
+@case("check refuses former_names that serve refuses, and suspects a rename")
+def _(place):
+    text = ("store: sqlite:box.db\nchannels:\n  %s:\n%s    handlers:\n"
+            "      log: {timeout: 1m, exec: [/bin/true]}\n")
+    for channel in ("orders", "sales"):
+        place.configure(text % (channel, ""))
+        place.send("1", channel=channel)
+    place.configure(text % ("sales", "    former_names: [orders]\n"))
+    result = place.fails(2, "serve")
+    assert "both have identities of their own" in result.err, result
+    found = place.run("check")
+    equal(found.code, 2, found)
+    assert ("channel 'sales' cannot continue 'orders' (former_names): both have "
+            "identities of their own in the store") in found.out, found
+    # A third name is new: it may be either of them.
+    place.configure(text % ("invoices", ""))
+    found = place.ok("check").out
+    for name in ("orders", "sales"):
+        assert (f"channel 'invoices' is new, and '{name}' with 1 accepted message "
+                "is not in the configuration any more: if it was renamed, add "
+                f"former_names: [{name}] to 'invoices'") in found, found
+    place.configure(text % ("invoices", "    former_names: [sales]\n"))
+    assert "is new" not in place.ok("check").out
+
+
+SERVED = """\
+store: sqlite:box.db
+defaults: {timeout: 1m}
+channels:
+  orders:
+    unrouted: park
+    handlers:
+      log: {exec: [/bin/sh, -c, "exit 0"]}
+"""
+
+
+@case("check notices changed settings beside a running server")
+def _(place):
+    place.configure(SERVED)
+    place.serve()
+    assert "a server is running and healthy\n" in place.ok("check").out
+    for old, new, what in [
+            ("exit 0", "exit 1", "handler 'log'"),
+            ("timeout: 1m", "timeout: 2m", "handler 'log'"),
+            ("log: {", "log: {key: 'header:a', ", "handler 'log'"),
+            ("log: {", "log: {types: [a], ", "handler 'log'"),
+            ("orders:\n", "orders:\n    key: correlation-id\n", "channel 'orders'"),
+            ("unrouted: park", "unrouted: drop", "channel 'orders'")]:
+        place.configure(SERVED.replace(old, new))
+        found = place.run("check").out
+        assert (f"with another configuration: it has other settings of the {what}; "
+                "restart it") in found, (new, found)
+    # Another place in the file is no other setting.
+    place.configure("# a comment\n" + SERVED.replace(
+        "{timeout: 1m}", "{}").replace("log: {", "log: {timeout: 60s, "))
+    assert "a server is running and healthy\n" in place.ok("check").out
+
+
+@case("check says that a server is degraded")
+def _(place):
+    place.configure(SERVED.replace("store:", "health: {degraded_after: 1s}\nstore:")
+                    .replace("exit 0", "until test -e ${DIR}/go; do sleep 0.05; done")
+                    .replace("log: {", "log: {concurrency: 1, "))
+    place.serve()
+    for number in range(3):
+        place.send(str(number))
+    found = until(lambda: [line for line in place.ok("check").out.splitlines()
+                           if "running and degraded" in line])
+    equal(found, ["note: a server is running and degraded"])
+    place.write("go", "")
+    until(lambda: "running and healthy" in place.ok("check").out)
 
 
 main()

@@ -5,6 +5,7 @@ store, and runs that one of them cancels for the other."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -144,6 +145,24 @@ def _(place):
     equal((row["shown"], row["failures"]), ("waiting", 0))
     until(lambda: one.shown(second) == "done")
     equal(one.server.stop(), 0)
+
+
+@case("check calls no handler orphaned that another running server has")
+def _(place):
+    place.write("busy", "")
+    one = Node(place, "left", "one", hang(place))
+    first = one.send("a")
+    until(lambda: one.shown(first) == "running")
+    config = one.config.replace("one", "other")
+    place.write("other.yaml", place.read("one.yaml").replace("work:", "more:")
+                .replace("concurrency", "timeout: 1m\n        concurrency"))
+    found = place.ok("check", "-c", config).out
+    assert ("handler 'work' is not in this configuration, and 1 running node has "
+            "it: 1 delivery is open") in found, found
+    equal(one.stats()["nodes"], 1)
+    one.server.stop(signal.SIGKILL)
+    until(lambda: "no handler is configured for 'work': its 1 open delivery would"
+          in place.run("check", "-c", config).out)
 
 
 if __name__ == "__main__":

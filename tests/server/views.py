@@ -279,7 +279,7 @@ class Views:
         same_row(stats[0], handler, "stats", "handlers")
         if not (self.remote and handler["held"] in OF_ONE_NODE):
             # The command has no node of its own, and knows no channel.
-            one_node = ("registered", "channel") if self.remote else ()
+            one_node = ("registered", "channel", "definition") if self.remote else ()
             same_row(*({name: value for name, value in one.items()
                         if name not in one_node}
                        for one in (handler, by_command[0])), "stats")

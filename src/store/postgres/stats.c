@@ -97,11 +97,20 @@ static bool copy_handlers(const struct pg_query *query, struct work *work) {
 		handler->waiting = (uint64_t)postern__pg_get(query, row, 14);
 		handler->oldest_open_at_ms = postern__pg_get(query, row, 15);
 		handler->returned = (uint64_t)postern__pg_get(query, row, 16);
+		handler->nodes = (uint64_t)postern__pg_get(query, row, 17);
 	}
 	work->stats.handlers = stats;
 	work->stats.handler_count = (size_t)count;
 	return ok;
 }
+
+/* How many nodes that are live at $1 have the handler h. */
+#define PG_HANDLER_NODES                                  \
+	"(SELECT count(DISTINCT s.node) FROM @node_handler s" \
+	" JOIN @handler r ON r.id = s.handler"                \
+	" JOIN @node_term live ON live.node = s.node"         \
+	" WHERE r.owner = h.id AND (live.lives_until IS NULL" \
+	" OR live.lives_until > coalesce($1, @now_ms())))"
 
 /* Each table is counted by handler id, then summed up by owner. */
 static int count_handlers(struct pg_connection *connection, struct work *work,
@@ -142,7 +151,7 @@ static int count_handlers(struct pg_connection *connection, struct work *work,
 			" t.leased, t.poisoned, t.done, t.discarded, m.received_at,"
 			" h.paused, h.paused_at, h.paused_until, h.pause_reason, "
 			"h.pause_by,"
-			" t.waiting, n.received_at, t.returned"
+			" t.waiting, n.received_at, t.returned, " PG_HANDLER_NODES
 			" FROM total t JOIN @handler h ON h.id = t.owner"
 			" LEFT JOIN @message m ON m.seq = t.oldest"
 			" LEFT JOIN @message n ON n.seq = t.oldest_open ORDER BY h.id",
