@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
 		(void)pthread_join(jobs[i].thread, NULL);
 	}
 	(void)printf("{\"messages_per_second\": %.1f}\n",
-			(double)(count / threads * threads) / (seconds() - start));
+			(double)(threads * jobs[0].count) / (seconds() - start));
 	postern_guard_destroy(guard);
 	return 0;
 }

@@ -223,7 +223,7 @@ struct postern__rabbitmq_source_settings {
 };
 
 /* As create() of a kind of sources. */
-int postern__rabbitmq_source_create(const void *settings,
+int postern__rabbitmq_source_create(const void *given,
 		struct postern_source **out, struct postern_error *error);
 /* Tests only: how many deliveries of all its connections it has settled with
    the broker. From any thread. */

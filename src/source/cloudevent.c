@@ -153,7 +153,8 @@ static int read_extension(struct reading *reading, const char *name,
 	}
 	(void)snprintf(header, size, "ce-%s", name);
 	for (size_t i = 0; i < message->header_count; i++) {
-		if (strcmp(reading->headers[i].name, header) == 0) {
+		const char *present = reading->headers[i].name;
+		if (present && strcmp(present, header) == 0) {
 			return fail_twice(reading, name);
 		}
 	}

@@ -54,6 +54,6 @@ int fsync(int fd) {
 	return sync_and_note("fsync", fd);
 }
 
-int fdatasync(int fd) {
-	return sync_and_note("fdatasync", fd);
+int fdatasync(int fildes) {
+	return sync_and_note("fdatasync", fildes);
 }
