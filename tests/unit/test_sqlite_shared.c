@@ -5,6 +5,7 @@
  * "sqlite:FILE?shared=yes", and markers in their transactions.
  */
 
+#include <fcntl.h>
 #include <postern/postern.h>
 #include <postern/sys/store.h>
 #include <signal.h>
@@ -419,19 +420,27 @@ static void log_added(void) {
 	scene_close(&scene);
 }
 
-/* In another process: whether the write lock is free. */
+/* Where SQLite locks a file to write it. */
+#define RESERVED_BYTE 0x40000001
+
+/* In another process: whether the write lock is free. Without SQLite, which
+   remembers in the child which locks its parent had. */
 static bool is_free_elsewhere(const struct scene *scene) {
 	int status = -1;
 	pid_t child = fork();
 	if (child == 0) {
-		sqlite3 *db = NULL;
-		bool taken = sqlite3_open(scene->path, &db) == SQLITE_OK &&
-					 sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ==
-							 SQLITE_OK;
-		(void)sqlite3_close(db);
-		_exit(taken ? 0 : 1);
+		struct flock lock = {
+			.l_type = F_WRLCK,
+			.l_whence = SEEK_SET,
+			.l_start = RESERVED_BYTE,
+			.l_len = 1,
+		};
+		int fd = open(scene->path, O_RDWR | O_CLOEXEC);
+		bool known = fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0;
+		_exit(!known ? 2 : lock.l_type == F_UNLCK ? 0 : 1);
 	}
 	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) < 2);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
