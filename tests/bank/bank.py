@@ -713,6 +713,20 @@ BUGS = [
         "a marker is written into whatever store the connection leads to",
         ("unit/test_postgres_mark", "a connection to another store is refused"),
     ),
+    *(Bug(name, story, ("unit/test_sqlite_shared", case)) for name, story, case in (
+        ("shared-closes-file", "closing a shared file releases locks of others",
+         "closing the store keeps the locks of other connections"),
+        ("shared-reader-cannot-repair",
+         "a reader cannot roll back what a killed process left",
+         "what a killed process left is rolled back by a reader"),
+        ("shared-accepts-log", "a shared file with a log has two writers",
+         "a log that somebody adds is refused"),
+    )),
+    Bug(
+        "index-stays-short",
+        "an index that was truncated never gets the length that it had",
+        ("unit/test_sqlite_bus", "an index that grew unnoticed becomes longer"),
+    ),
     Bug(
         "mark-in-leaves-sandbox",
         "a function that marked another key may commit by itself",
