@@ -43,7 +43,6 @@
 
 /* The store's own statements, and the names they are prepared under. */
 #define BEGIN_NAME "postern_begin"
-#define BEGIN_SQL "BEGIN ISOLATION LEVEL READ COMMITTED"
 #define TAKE_NAME "postern_take"
 #define TAKE_SQL                                                     \
 	"SELECT * FROM @take_units_1($1::bigint, $2::bigint, $3::text, " \
@@ -125,7 +124,8 @@ static int prepare_own(struct pipeline *pipeline, struct postern_error *error) {
 	struct pg_connection *connection = pipeline->connection;
 	int r = POSTERN_OK;
 	if (connection->direct) {
-		r = postern__pg_pipe_prepare(connection, BEGIN_NAME, BEGIN_SQL, error);
+		r = postern__pg_pipe_prepare(connection, BEGIN_NAME, PG_BEGIN_UNITS,
+				error);
 		if (r == POSTERN_OK) {
 			r = postern__pg_pipe_prepare(connection, TAKE_NAME, TAKE_SQL,
 					error);
@@ -180,7 +180,7 @@ static int send_begin(struct pipeline *pipeline, struct postern_error *error) {
 	}
 	if (r == POSTERN_OK) {
 		r = connection->direct ? send_named(pipeline, BEGIN_NAME, error)
-							   : send_text(pipeline, BEGIN_SQL, error);
+							   : send_text(pipeline, PG_BEGIN_UNITS, error);
 	}
 	if (r == POSTERN_OK && !connection->direct) {
 		r = prepare_own(pipeline, error);

@@ -296,8 +296,7 @@ int postern__pg_begin(struct pg_connection *connection,
 		struct postern_error *error);
 /* The same without that timeout, for handlers, which may run long; see
    begin_units_1. */
-int postern__pg_begin_units(struct pg_connection *connection,
-		struct postern_error *error);
+#define PG_BEGIN_UNITS "BEGIN ISOLATION LEVEL READ COMMITTED"
 /* A read-only transaction in which all statements see one snapshot. */
 int postern__pg_begin_read(struct pg_connection *connection,
 		struct postern_error *error);

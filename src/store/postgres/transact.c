@@ -83,21 +83,20 @@ static int begin_units(struct transaction *work, struct postern_error *error) {
 	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
 	(void)snprintf(work->savepoint, sizeof work->savepoint, "postern_%llx",
 			(unsigned long long)work->pledge);
-	int r = postern__pg_begin_units(connection, error);
-	if (r != POSTERN_OK) {
-		return r;
-	}
+	static const char *const begin[] = { PG_BEGIN_UNITS, NULL };
 	struct pg_query query;
+	int r;
 	postern__pg_query(&query, connection);
 	if (work->units->mark) {
 		postern__pg_int8(&query, work->pledge);
-		r = postern__pg_run(&query, "SELECT true, @begin_marked_1($1)", error);
+		r = postern__pg_run_between(&query, begin,
+				"SELECT true, @begin_marked_1($1)", nothing, error);
 	} else {
 		postern__pg_node(&query, work->node);
 		postern__pg_lock_of(&query, work->lock);
 		postern__pg_int8(&query, work->pledge);
-		r = postern__pg_run(&query,
-				"SELECT * FROM @begin_units_1($1, $2, $3, $4)", error);
+		r = postern__pg_run_between(&query, begin,
+				"SELECT * FROM @begin_units_1($1, $2, $3, $4)", nothing, error);
 	}
 	if (r == POSTERN_OK) {
 		work->held = postern__pg_get(&query, 0, 0) != 0;

@@ -27,12 +27,6 @@ int postern__pg_begin(struct pg_connection *connection,
 	return postern__pg_script(connection, sql, error);
 }
 
-int postern__pg_begin_units(struct pg_connection *connection,
-		struct postern_error *error) {
-	return postern__pg_exec(connection, "BEGIN ISOLATION LEVEL READ COMMITTED",
-			error);
-}
-
 int postern__pg_begin_read(struct pg_connection *connection,
 		struct postern_error *error) {
 	return postern__pg_exec(connection,
