@@ -101,6 +101,14 @@ class Database:
             raise Failure(f"{text}: {result.stderr.strip()}")
         return result.stdout.splitlines()
 
+    def run_guarded(self, way, count):
+        """Runs a guard, or the same writes without one, on a new database."""
+        self.create()
+        result = json.loads(self.place.output(
+            [f"{self.place.guarded}_postgres", way, self.url(), str(count)]))
+        self.remove()
+        return result
+
     def remove(self, name=NAME):
         self.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "postgres")
 

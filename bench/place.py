@@ -21,6 +21,7 @@ class Place:
     def __init__(self, build, folder, scale, rounds):
         self.postern = os.path.join(build, "src", "postern")
         self.bare = os.path.join(build, "bench", "bare_sqlite")
+        self.guarded = os.path.join(build, "bench", "guarded")
         self.remember = os.path.join(build, "bench", "remember_sqlite")
         self.folder = folder
         self.scale = scale
@@ -43,7 +44,7 @@ class Place:
         return os.path.join(self.folder, name)
 
     def clean(self, name="bench.db"):
-        for suffix in ("", "-wal", "-shm", ".lock", ".sock"):
+        for suffix in ("", "-wal", "-shm", "-journal", ".lock", ".sock"):
             if os.path.exists(self.path(name) + suffix):
                 os.remove(self.path(name) + suffix)
 
@@ -65,12 +66,13 @@ class Place:
              f"sqlite:{name}"]
         )
 
-    def run_postern(self, *args, fresh=True, wrap=(), inspect=None):
+    def run_postern(self, *args, fresh=True, wrap=(), inspect=None,
+                    store="sqlite:bench.db"):
         """Runs a job through Postern; returns its result. inspect() is called with
         the path of the file before it is removed."""
         if fresh:
             self.clean()
-        command = [self.postern, "bench", "--store", "sqlite:bench.db",
+        command = [self.postern, "bench", "--store", store,
                    "--json", *map(str, args)]
         result = json.loads(self.output([*wrap, *command]))
         if inspect:
@@ -84,6 +86,14 @@ class Place:
             self.create()
         command = [self.bare, "bench.db", *map(str, args)]
         result = json.loads(self.output([*wrap, *command]))
+        self.clean()
+        return result
+
+    def run_guarded(self, way, count):
+        """Runs a guard, or the same writes without one."""
+        self.create()
+        result = json.loads(self.output(
+            [f"{self.guarded}_sqlite", way, "bench.db", str(count)]))
         self.clean()
         return result
 

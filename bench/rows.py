@@ -265,6 +265,42 @@ def _(place):
                       "bare transactions", 0.8)
 
 
+def compare_guarded(runs, bare, what):
+    """A guard beside the bare transactions, and its duplicates beside its first
+    deliveries."""
+    if any(run["again_wrote"] for run in runs):
+        raise Failure("a duplicate wrote something")
+    first = [rate(run) for run in runs]
+    again = [run["again_per_second"] for run in runs]
+    yield compare("transactional guard, one row each", first,
+                  [rate(run) for run in bare], what, 0.8)
+    yield compare("duplicates in a guard, which write nothing", again, first,
+                  "first deliveries", 3)
+
+
+@row("guard", "a transactional guard, and the duplicates that it finds")
+def _(place):
+    count = place.count(5000)
+    runs, bare = place.in_turn(lambda: place.run_guarded("guard", count),
+                               lambda: place.run_guarded("bare", count))
+    yield from compare_guarded(runs, bare, "bare transactions")
+
+
+def shared_end(place, store, count):
+    return rate(place.run_postern("--messages", count, "--batch", 100,
+                                  store=store))
+
+
+@row("shared", "a file that other processes may write to")
+def _(place):
+    count = place.count(20000)
+    values, limits = place.in_turn(
+        lambda: shared_end(place, "sqlite:bench.db?shared=yes", count),
+        lambda: shared_end(place, "sqlite:bench.db", count))
+    yield compare("end to end with ?shared=yes, batches of 100", values, limits,
+                  "without it", None)
+
+
 @row("latency", "from accept to the start of the handler")
 def _(place):
     count = place.count(5000, 500)

@@ -12,7 +12,8 @@ import time
 from database import EMPTY, FILLED, finish, postgres
 from peers import VERSIONS, Peers
 from place import Failure, median, ratio
-from rows import EXPIRED_DAYS, KEPT_DAYS, SQL_MESSAGES, Result, compare, rate, row
+from rows import (EXPIRED_DAYS, KEPT_DAYS, SQL_MESSAGES, Result, compare,
+                  compare_guarded, rate, row)
 
 BARE = "bare libpq"
 
@@ -187,6 +188,15 @@ def _(place):
         yield compare(what, values, limits, "bare transactions", 0.8)
         yield compare(what, values, several,
                       f"bare transactions, {TRANSACTIONS} at a time", None)
+
+
+@row("pg-guard", "PostgreSQL, a transactional guard and its duplicates")
+def _(place):
+    database = place.database
+    count = place.count(5000)
+    runs, bare = place.in_turn(lambda: database.run_guarded("guard", count),
+                               lambda: database.run_guarded("bare", count))
+    yield from compare_guarded(runs, bare, "bare transactions")
 
 
 def latency(place):
