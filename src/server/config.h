@@ -348,11 +348,11 @@ int postern__config_check(const struct postern__config *config,
  * store: ids that are forgotten too soon.
  */
 void postern__config_remarks(const struct postern__config *config,
-		postern__config_remark *note, void *context);
+		postern__config_remark *remark, void *context);
 
 /* Report key rules that are valid and probably not what was meant. */
 void postern__config_key_notes(const struct postern__config *config,
-		postern__config_remark *remark, void *context);
+		postern__config_remark *note, void *context);
 
 /*
  * Append the effective configuration: each option's value, and where it was
