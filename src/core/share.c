@@ -22,7 +22,6 @@
 #include "core/window.h"
 
 #include "base/fail.h"
-#include "base/point.h"
 
 #include <stdlib.h>
 
@@ -157,10 +156,8 @@ static int share(struct postern_box *box,
 	if (!news) {
 		return POSTERN_OK;
 	}
-	postern__point("share.before");
 	int r = box->store->ops->share(box->store, node, shares,
 			generation->handler_count, error);
-	postern__point("share.after");
 	(void)pthread_mutex_lock(&box->mutex);
 	if (r) {
 		box->shared_node = 0;

@@ -5,7 +5,6 @@
  * idle. The answer of the call that records it says who else is.
  */
 
-#include "base/point.h"
 #include "store/postgres/reports.h"
 
 struct work {
@@ -37,10 +36,8 @@ static int share(struct pg_connection *connection, void *context, bool again,
 		postern__pg_bool(&query, work->handlers[i].surplus);
 	}
 	postern__pg_array_end(&query);
-	postern__point("postgres-share.before");
 	int r = postern__pg_run(&query, "SELECT @share_1($1, $2, $3, $4, $5)",
 			error);
-	postern__point("postgres-share.after");
 	if (r == POSTERN_OK) {
 		struct pg_items items;
 		int64_t nodes;
