@@ -472,6 +472,28 @@ POSTERN_EXPORT int postern_box_accept_async(struct postern_box *box,
 		const char *channel, const struct postern_message *message,
 		postern_accepted *done, void *context, struct postern_error *error);
 
+/* The type of a fault event. */
+#define POSTERN_FAULT_TYPE "postern.fault"
+
+/*
+ * Publish that a transport has given up a message of a channel: a fault event,
+ * to the channel's fault_channel. It has the id, the source and the body of the
+ * message, the type POSTERN_FAULT_TYPE, and the headers postern-fault-channel,
+ * -type, -reason and -attempts. The same message given up again is published
+ * once.
+ *
+ * attempts  how often the message was delivered.
+ * reason    why it was given up; may be NULL.
+ *
+ * Returns POSTERN_OK, also if the channel has no fault_channel, and then
+ * nothing is published; or
+ *   POSTERN_E_NOTFOUND  no such channel
+ *   any other           as postern_box_accept()
+ */
+POSTERN_EXPORT int postern_box_fault(struct postern_box *box,
+		const char *channel, const struct postern_message *message,
+		uint32_t attempts, const char *reason, struct postern_error *error);
+
 /*
  * Processing without a runner (cron, serverless, tests): the steps of a
  * runner's threads, one call each. Accepts may be called in between.

@@ -82,6 +82,9 @@ POSTERN_EXPORT int postern_runner_add_source(struct postern_runner *runner,
  *   file           a file or a named pipe; "-": standard input
  *   follow         on: read on when the file grows or is replaced
  *   max_line_size  4 MiB: longer lines are rejected
+ *   max_attempts   5: how often a line is sent whose handler fails, in a
+ * channel that answers with that (mode `guard` or `direct`), before it is given
+ * up: postern_box_fault()
  *
  * A file is read from its beginning at every start, because none of these
  * transports can be acknowledged: what was accepted before is a duplicate.
@@ -108,6 +111,7 @@ struct postern_source_state {
 	uint64_t conflicts;
 	uint64_t rejected;
 	uint64_t unavailable;
+	uint64_t failed; /* a handler failed, in a channel that answers with that */
 };
 
 /*

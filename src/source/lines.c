@@ -17,6 +17,10 @@
  * named pipe is kept open between its writers. Standard input ends when it
  * ends, also if it is a file.
  *
+ * A line whose handler failed, in a channel that answers with that, is sent
+ * again up to max_attempts times. Then it is given up, as one that is rejected
+ * is at once: that is published if the channel has a channel for it.
+ *
  * The tag of a message is the number of its line. A line is done if it is
  * blank, cannot be accepted, or is completed; the lag is the number of bytes
  * from the first line that is not.
@@ -58,7 +62,10 @@ enum line_state { LINE_DONE, LINE_IN_FLIGHT, LINE_AGAIN };
 /* A line that was read. */
 struct line {
 	enum line_state state;
-	char *text; /* until it is done */
+	uint32_t attempts; /* that failed */
+	bool given_up;
+	char *reason; /* of the last failure, written by complete() */
+	char *text;   /* until it is done */
 	size_t len;
 	uint64_t end; /* offset in the input */
 };
@@ -69,6 +76,7 @@ struct lines {
 	struct postern_source base;
 	char *path; /* "-": standard input */
 	bool follow;
+	uint32_t max_attempts;
 	struct postern_sink *sink;
 	struct postern_completions *completions;
 	struct postern_prefix *prefix;
@@ -117,9 +125,8 @@ static void line_done(struct lines *self, uint64_t number) {
 	struct line *line = line_at(self, number);
 	self->bytes -= line->len;
 	free(line->text);
-	line->text = NULL;
-	line->len = 0;
-	line->state = LINE_DONE;
+	free(line->reason);
+	*line = (struct line){ .state = LINE_DONE, .end = line->end };
 	uint64_t first = postern_prefix_done(self->prefix, number);
 	if (first > number) {
 		self->done_offset = line_at(self, first - 1)->end;
@@ -131,19 +138,35 @@ static void retry_later(struct lines *self) {
 	self->retry_at_ms = now_ms() + postern_sink_retry_delay_ms(self->sink);
 }
 
+static void take_completion(struct lines *self,
+		const struct postern_completed *item) {
+	struct line *line = line_at(self, item->tag);
+	bool failed = item->verdict == POSTERN_VERDICT_FAILED;
+	bool refused = item->verdict == POSTERN_VERDICT_REJECTED;
+	/* A fault event that is refused itself is given up, too. */
+	if (line->given_up ? item->verdict != POSTERN_VERDICT_UNAVAILABLE
+					   : !failed && !refused &&
+								 item->verdict != POSTERN_VERDICT_UNAVAILABLE) {
+		line_done(self, item->tag);
+		return;
+	}
+	line->attempts += failed || refused;
+	line->given_up =
+			line->given_up || refused || line->attempts >= self->max_attempts;
+	line->state = LINE_AGAIN;
+	self->again_count++;
+	if (!line->given_up || item->verdict == POSTERN_VERDICT_UNAVAILABLE) {
+		retry_later(self);
+	}
+}
+
 static void take_completions(struct lines *self) {
 	struct postern_completed items[64];
 	size_t count;
 	do {
 		count = postern_completions_take(self->completions, items, 64);
 		for (size_t i = 0; i < count; i++) {
-			if (items[i].verdict != POSTERN_VERDICT_UNAVAILABLE) {
-				line_done(self, items[i].tag);
-				continue;
-			}
-			line_at(self, items[i].tag)->state = LINE_AGAIN;
-			self->again_count++;
-			retry_later(self);
+			take_completion(self, &items[i]);
 		}
 	} while (count == 64);
 }
@@ -171,7 +194,10 @@ static bool send_line(struct lines *self, uint64_t number) {
 		line_done(self, number);
 	} else {
 		message.transport = "lines";
-		taken = postern_sink_accept(self->sink, NULL, &message, number);
+		taken = line->given_up ? postern_sink_fault(self->sink, NULL, &message,
+										 line->attempts, line->reason, number)
+							   : postern_sink_accept(self->sink, NULL, &message,
+										 number);
 	}
 	if (!taken) {
 		line->state = LINE_AGAIN;
@@ -444,7 +470,15 @@ static int lines_start(struct postern_source *source, struct postern_sink *sink,
 
 static void lines_complete(struct postern_source *source,
 		const struct postern_completion *completion) {
-	postern_completions_put(from_base(source)->completions, completion);
+	struct lines *self = from_base(source);
+	struct line *line = line_at(self, completion->tag);
+	/* The thread leaves a line that is in flight alone. */
+	if (completion->verdict == POSTERN_VERDICT_FAILED ||
+			completion->verdict == POSTERN_VERDICT_REJECTED) {
+		free(line->reason);
+		line->reason = strdup(completion->error->text);
+	}
+	postern_completions_put(self->completions, completion);
 }
 
 static void lines_resume(struct postern_source *source) {
@@ -501,6 +535,7 @@ struct settings {
 	const char *file;
 	bool follow;
 	uint64_t max_line_size;
+	uint32_t max_attempts;
 };
 
 static int lines_create(const void *given, struct postern_source **out,
@@ -513,6 +548,7 @@ static int lines_create(const void *given, struct postern_source **out,
 	self->base.ops = &lines_ops;
 	self->fd = -1;
 	self->follow = settings->follow;
+	self->max_attempts = settings->max_attempts;
 	postern__line_reader_init(&self->reader, (size_t)settings->max_line_size);
 	self->path = strdup(settings->file);
 	int r = self->path ? POSTERN_OK
@@ -555,6 +591,16 @@ static const struct postern_option lines_options[] = {
 			.max = 2 * POSTERN_BODY_LEN_MAX,
 			.fallback = "4MiB",
 			.help = "longer lines are rejected",
+	},
+	{
+			.name = "max_attempts",
+			.type = POSTERN_OPTION_COUNT,
+			.offset = offsetof(struct settings, max_attempts),
+			.min = 1,
+			.max = 1000000,
+			.fallback = "5",
+			.help = "modes guard and direct: how often a line that fails is "
+					"sent before it is given up",
 	},
 };
 

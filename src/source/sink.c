@@ -21,6 +21,7 @@
 #include "base/fail.h"
 #include "base/list.h"
 #include "base/wait.h"
+#include "core/fault.h"
 
 #define IN_FLIGHT_DEFAULT 10000
 #define IN_FLIGHT_BYTES_DEFAULT ((size_t)32 * 1024 * 1024)
@@ -62,11 +63,12 @@ struct entry {
 	uint64_t tag;
 	size_t bytes;
 	bool default_channel;
+	bool fault; /* about a message that was counted when it failed */
 };
 
 const char *postern_verdict_name(enum postern_verdict verdict) {
 	static const char *const names[POSTERN_VERDICT_COUNT] = { "accepted",
-		"duplicate", "conflict", "rejected", "unavailable" };
+		"duplicate", "conflict", "rejected", "unavailable", "failed" };
 	return (size_t)verdict < POSTERN_VERDICT_COUNT ? names[verdict] : "unknown";
 }
 
@@ -77,6 +79,7 @@ static enum postern_verdict verdict_of(int code, bool default_channel) {
 	case POSTERN_E_DUPLICATE: return POSTERN_VERDICT_DUPLICATE;
 	case POSTERN_E_CONFLICT: return POSTERN_VERDICT_CONFLICT;
 	case POSTERN_E_INVALID: return POSTERN_VERDICT_REJECTED;
+	case POSTERN_E_FAILED: return POSTERN_VERDICT_FAILED;
 	case POSTERN_E_NOTFOUND:
 	case POSTERN_E_UNSUPPORTED:
 		/* A configuration without the channel of a source is no fault of its
@@ -247,7 +250,7 @@ static void deliver(struct postern_sink *sink, const struct entry *entry,
 	}
 	sink->source->ops->complete(sink->source, &completion);
 	(void)pthread_mutex_lock(&sink->mutex);
-	sink->verdicts[completion.verdict]++;
+	sink->verdicts[completion.verdict] += !entry->fault;
 	sink->count--;
 	sink->bytes -= entry->bytes;
 	bool resumes = take_resume(sink);
@@ -359,13 +362,14 @@ static int queue_message(struct postern_sink *sink, const char *channel,
 	return r;
 }
 
-bool postern_sink_accept(struct postern_sink *sink, const char *channel,
-		const struct postern_message *message, uint64_t tag) {
+static bool accept_entry(struct postern_sink *sink, const char *channel,
+		const struct postern_message *message, uint64_t tag, bool fault) {
 	const struct entry entry = {
 		.sink = sink,
 		.tag = tag,
 		.bytes = message->body_len,
 		.default_channel = channel == NULL,
+		.fault = fault,
 	};
 	if (!reserve(sink, entry.bytes)) {
 		return false;
@@ -380,6 +384,37 @@ bool postern_sink_accept(struct postern_sink *sink, const char *channel,
 	}
 	leave(sink); /* NOLINT(clang-analyzer-unix.Malloc): the caller has a ref */
 	return r != POSTERN_E_BUSY;
+}
+
+bool postern_sink_accept(struct postern_sink *sink, const char *channel,
+		const struct postern_message *message, uint64_t tag) {
+	return accept_entry(sink, channel, message, tag, false);
+}
+
+/* Nothing has to be published: complete it on this thread. */
+static bool complete_at_once(struct postern_sink *sink, uint64_t tag,
+		const struct postern_receipt *receipt) {
+	const struct entry entry = { .sink = sink, .tag = tag, .fault = true };
+	if (!reserve(sink, 0)) {
+		return false;
+	}
+	fail_at_once(sink, &entry, receipt);
+	leave(sink);
+	return true;
+}
+
+bool postern_sink_fault(struct postern_sink *sink, const char *channel,
+		const struct postern_message *message, uint32_t attempts,
+		const char *reason, uint64_t tag) {
+	struct postern_receipt receipt = { 0 };
+	struct postern__fault fault;
+	int r = postern__fault_init(&fault, sink->context.box,
+			channel ? channel : sink->channel, message, attempts, reason,
+			&receipt.error);
+	if (r || !fault.to[0]) {
+		return complete_at_once(sink, tag, &receipt);
+	}
+	return accept_entry(sink, fault.to, &fault.message, tag, true);
 }
 
 void postern_sink_reject(struct postern_sink *sink, uint64_t tag,
@@ -560,5 +595,6 @@ void postern__sink_state(struct postern_sink *sink,
 	out->conflicts = sink->verdicts[POSTERN_VERDICT_CONFLICT];
 	out->rejected = sink->verdicts[POSTERN_VERDICT_REJECTED];
 	out->unavailable = sink->verdicts[POSTERN_VERDICT_UNAVAILABLE];
+	out->failed = sink->verdicts[POSTERN_VERDICT_FAILED];
 	(void)pthread_mutex_unlock(&sink->mutex);
 }

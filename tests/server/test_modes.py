@@ -205,5 +205,34 @@ def lines(place):
     equal((reply["accepted"], reply["duplicate"]), (2, 1))
 
 
-if __name__ == "__main__":
-    main()
+@case("a source sends what failed again, gives it up, and that is published")
+def faults(place):
+    prepare(place, CONFIG.replace("guard_wait: 0s", """\
+guard_wait: 0s
+    fault_channel: faults
+    sources: [{lines: {file: "${DIR}/in", max_attempts: 3}}]""").replace(
+        "  prices:", """\
+  faults:
+    handlers:
+      note: {exec: [/bin/true], timeout: 1m}
+  prices:""") + "defaults: {restart_delay: 50ms}\n")
+    place.write("in", "".join(json.dumps(
+        {"specversion": "1.0", "id": word, "source": "s", "type": "t",
+         "datacontenttype": "text/plain", "data": word}) + "\n"
+        for word in ("ok", "fail", "poison")))
+    place.serve()
+    until(lambda: len(place.ok("list", "--json").json()) == 2)
+    for word, attempts, reason in (("fail", "3", "no money"),
+                                   ("poison", "1", "no such account")):
+        event = place.show(word)
+        equal((event["channel"], event["type"]), ("faults", "postern.fault"))
+        told = event["headers"]
+        told = told if isinstance(told, dict) else {
+            header["name"]: header["value"] for header in told}
+        equal(told, {"postern-fault-channel": "pay", "postern-fault-type": "t",
+                     "postern-fault-attempts": attempts,
+                     "postern-fault-reason": f"handler 'charge': {reason}"})
+    equal(sorted(ran(place)), ["fail"] * 3 + ["ok", "poison"])
+
+
+main()

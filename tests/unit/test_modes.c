@@ -511,6 +511,74 @@ static void box_without_store(void) {
 	}
 }
 
+static void record_fault(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	struct work *work = context;
+	const char *const expected[] = { "pay", "payment.made", "no money", "5",
+		"kept" };
+	(void)delivery;
+	(void)outcome;
+	work->calls++;
+	CHECK_STR(message->id, "a");
+	CHECK_STR(message->source, "pay");
+	CHECK_STR(message->type, POSTERN_FAULT_TYPE);
+	CHECK_INT(message->body_len, 2);
+	if (CHECK_INT(message->header_count, 5)) {
+		for (size_t i = 0; i < 5; i++) {
+			CHECK_STR(message->headers[i].value, expected[i]);
+		}
+	}
+}
+
+static void fault_is_published(void) {
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.mode = POSTERN_MODE_GUARD,
+		.fault_channel = "faults",
+	};
+	const struct postern_header header = { "mine", "kept" };
+	const struct postern_message message = {
+		.size = sizeof message,
+		.id = "a",
+		.type = "payment.made",
+		.body = "{}",
+		.body_len = 2,
+		.headers = &header,
+		.header_count = 1,
+	};
+	struct scene scene;
+	const struct postern_handler_options recorder = {
+		.size = sizeof recorder,
+		.key = "record",
+		.callback = record_fault,
+		.context = &scene.other,
+	};
+	if (scene_open(&scene, "memory") && add_channel(&scene, "pay", &channel) &&
+			add_channel(&scene, "faults", NULL) &&
+			CHECK_OK(postern_box_add_handler(scene.box, "faults", &recorder,
+							 &scene.error),
+					&scene.error) &&
+			scene_start(&scene, false)) {
+		for (int i = 0; i < 2; i++) {
+			CHECK_OK(postern_box_fault(scene.box, "pay", &message, 5,
+							 "no money", &scene.error),
+					&scene.error);
+		}
+		/* A channel without a fault_channel publishes nothing. */
+		CHECK_OK(postern_box_fault(scene.box, "faults", &message, 5, NULL,
+						 &scene.error),
+				&scene.error);
+		CHECK_INT(postern_box_fault(scene.box, "none", &message, 5, NULL,
+						  &scene.error),
+				POSTERN_E_NOTFOUND);
+		CHECK_OK(postern_box_process(scene.box, 0, NULL, &scene.error),
+				&scene.error);
+		CHECK_INT(scene.other.calls, 1);
+	}
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "a guarded message runs once, and its copy is a duplicate",
 			guard_once_everywhere },
@@ -529,6 +597,8 @@ static const struct tap_case cases[] = {
 			types_are_guarded },
 	{ "handlers that are guarded run once, the rest each time",
 			handlers_are_guarded },
+	{ "a message that is given up is published once, with why and how often",
+			fault_is_published },
 	{ "a shared marker lets one handler run", shared_marker },
 	{ "each handler has a marker, and only what failed runs again",
 			each_handler_has_a_marker },

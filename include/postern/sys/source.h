@@ -75,9 +75,13 @@ enum postern_verdict {
 	POSTERN_VERDICT_REJECTED,
 	/* Not accepted, or not known to be: the store is unavailable, or the
 	   runner stops. Do not acknowledge; send it again later. */
-	POSTERN_VERDICT_UNAVAILABLE
+	POSTERN_VERDICT_UNAVAILABLE,
+	/* A handler failed, in a channel that answers with its result. Send it
+	   again, as often as the transport does that; then give it up:
+	   postern_sink_fault(). */
+	POSTERN_VERDICT_FAILED
 };
-#define POSTERN_VERDICT_COUNT 5
+#define POSTERN_VERDICT_COUNT 6
 
 /* "accepted", "duplicate", … */
 POSTERN_EXPORT const char *postern_verdict_name(enum postern_verdict verdict);
@@ -111,6 +115,19 @@ struct postern_completion {
 POSTERN_EXPORT bool postern_sink_accept(struct postern_sink *sink,
 		const char *channel, const struct postern_message *message,
 		uint64_t tag);
+
+/*
+ * Publish that the transport gives up a message that failed or was rejected, as
+ * postern_box_fault() does. As postern_sink_accept(): the completion says
+ * whether the event is durable (accepted or duplicate, also if the channel
+ * publishes none), and only then the message is removed from the transport.
+ *
+ * attempts  how often it was delivered.
+ * reason    the text of the last completion's error.
+ */
+POSTERN_EXPORT bool postern_sink_fault(struct postern_sink *sink,
+		const char *channel, const struct postern_message *message,
+		uint32_t attempts, const char *reason, uint64_t tag);
 
 /* Count and log a message that cannot even be decoded. */
 POSTERN_EXPORT void postern_sink_reject(struct postern_sink *sink, uint64_t tag,
