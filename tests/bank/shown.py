@@ -5,6 +5,19 @@ from catch import Bug
 
 SHOWN = [
     Bug(
+        "lag-of-later-runs",
+        "a delivery that is snoozed or retried counts its waiting as a lag",
+        ("unit/test_metrics", "a delivery that is run again has no lag"),
+    ),
+    Bug(
+        "fault-outlives-poison",
+        "a delivery that an operator retries is charged for a former fault",
+        (
+            "unit/test_breaker",
+            "one delivery that faults among good ones is charged",
+        ),
+    ),
+    Bug(
         "shown-running-always",
         "every leased delivery is shown as running",
         (
