@@ -134,6 +134,16 @@ def _(place):
                   limits, "one channel", 0.9)
 
 
+@row("keys", "SQLite end to end, the key read from the body")
+def _(place):
+    count = place.count(200000)
+
+    def run(rule):
+        return rate(place.run_postern("--messages", count, "--key", rule))
+    values, limits = place.in_turn(lambda: run("json:/id"), lambda: run("id"))
+    yield compare("end to end, key: json:/id", values, limits, "key: id", 0.9)
+
+
 @row("drain", "a backlog accepted before anything is delivered")
 def _(place):
     large = place.count(1000000, 10000)

@@ -333,6 +333,7 @@ int postern__command_bench(struct postern__cli *cli) {
 	policy.commit_batch = cli->stores[0]->values.commit_batch;
 	job.retention_payload_ms = cli->stores[0]->values.retention_payload_ms;
 	job.retention_dedupe_ms = cli->stores[0]->values.retention_dedupe_ms;
+	job.key = postern__args_value(&cli->args, "key");
 	job.runner = &runner;
 	job.policy = &policy;
 	if (postern__bench_create(&job, &bench, &error)) {

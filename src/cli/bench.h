@@ -48,6 +48,7 @@ struct postern__bench_job {
 	bool drain;          /* accept everything, and only then deliver */
 	bool shared;         /* other processes do the same on this store */
 	enum postern__bench_handler handler;
+	const char *key; /* the channel's key rule; NULL: id */
 	const struct postern_policy *policy;
 	/* Messages that expire by these are cleaned up during the job. */
 	int64_t retention_payload_ms;

@@ -477,10 +477,13 @@ static int add_job(struct postern__bench *bench, struct postern_error *error) {
 		break;
 	case POSTERN__BENCH_NONE: break;
 	}
+	const struct postern_key_rule rule = { .rule = bench->job.key };
 	const struct postern_channel_options channel = {
 		.size = sizeof channel,
 		.retention_payload_ms = bench->job.retention_payload_ms,
 		.retention_dedupe_ms = bench->job.retention_dedupe_ms,
+		.key_rules = &rule,
+		.key_rule_count = rule.rule ? 1 : 0,
 	};
 	int r = postern_box_add_channel(bench->box, POSTERN__BENCH_NAME, &channel,
 			error);

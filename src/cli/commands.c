@@ -157,6 +157,7 @@ static const struct postern__flag bench_flags[] = {
 	{ "hung", 0, false, "N", "handlers that hang meanwhile, programs and functions, up to 200, and one that is slow" },
 	{ "duplicates", 0, false, "PERCENT", "share of the messages that are copies of an earlier one; 10% if left out" },
 	{ "handler", 0, false, "callback|sql|exec|none", "handler of the messages: a function that does nothing, one INSERT, the program /bin/true, or no handler; callback if left out" },
+	{ "key", 0, false, "RULE", "the key rule of the messages, such as json:/id, their id as a member of the body; id if left out" },
 	{ "rate", 0, false, "N", "messages per second, sent one by one, to measure latency" },
 	{ "drain", 0, false, NULL, "accept all messages before the first is delivered" },
 	{ "shared", 0, false, NULL, "accept a store that has been used, because other processes run the same benchmark on it; ends when no delivery is open" },

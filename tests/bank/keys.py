@@ -36,6 +36,5 @@ KEYS = [
         "changed-rule-starts",
         "a box starts with another key rule than the one that made the keys",
         *databases("a changed key rule is refused until it is confirmed"),
-        ("server/test_keys", "a changed rule is refused until it is confirmed"),
     ),
 ]
