@@ -735,6 +735,14 @@ BUGS = [
             "a unit that marks another key and ends its transaction leaves neither",
         ),
     ),
+    *(Bug(name, story, ("unit/test_modes", case)) for name, story, case in (
+        ("inline-first-answer", "the first handler's result is the answer for all",
+         "each handler has a marker, and only what failed runs again"),
+        ("guard-forgets-types", "types that are to be guarded are direct",
+         "types that are guarded run once, the rest each time"),
+        ("fault-repeated", "a message given up twice is published twice",
+         "a message that is given up is published once, with why and how often"),
+    )),
     *(Bug(name, story, ("conformance/markers_redis", case)) for name, story, case in (
         ("redis-fence", "every lease in Redis has the same fence",
          "the first that begins has the marker, a second learns how long"),

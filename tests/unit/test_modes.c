@@ -461,7 +461,7 @@ static void each_handler_has_a_marker(void) {
 	if (scene_open(&scene, "memory") && add_channel(&scene, "pay", &channel) &&
 			add_handler(&scene, "pay", "charge", &scene.work) &&
 			add_handler(&scene, "pay", "mail", &scene.other) &&
-			scene_start(&scene, true)) {
+			scene_start(&scene, false)) {
 		scene.other.outcome = POSTERN_RETRY;
 		CHECK_INT(send(&scene, "a"), POSTERN_E_FAILED);
 		CHECK_CONTAINS(scene.error.text, "handler 'mail'");
