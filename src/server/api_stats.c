@@ -345,13 +345,15 @@ static void write_stores(struct postern__call *call,
 	postern__json_key(buf, "stores");
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < counts->count; i++) {
+		/* A kind that keeps markers only; its box, if any, keeps nothing. */
+		const struct postern_guard *guard = call->stores[i]->guard;
+		const struct postern_marker_kind *kind = guard ? guard->kind : NULL;
 		postern__json_open(buf, '{');
 		postern__json_pair_text(buf, "name", call->stores[i]->name);
 		postern__json_pair_text(buf, "kind",
-				counts->stats[i] ? counts->stats[i]->store
-								 : call->stores[i]->guard->markers->ops->name);
+				kind ? kind->name : stats_of(counts, i)->store);
 		write_place(call, call->stores[i]);
-		if (!call->stores[i]->box) {
+		if (kind) {
 			postern__json_pair_bool(buf, "markers_only", true);
 		}
 		postern__json_close(buf, '}');

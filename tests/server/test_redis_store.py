@@ -99,6 +99,23 @@ def _(place):
         equal(http_.ask("GET", "/readyz"), (200, {"status": "ready"}))
         mark = {"handler": "log", "key": "b", "do": "has"}
         equal(http_.ask("POST", "/v1/marks", mark)[1]["result"], "done")
+        store = http_.ask("GET", "/v1/stats")[1]["stores"][0]
+        equal((store["kind"], store["markers_only"]), ("redis", True))
+
+
+@case("a transactional handler in Redis is refused with one sentence")
+def _(place):
+    place.configure("""\
+store: redis://127.0.0.1:1
+channels:
+  orders:
+    mode: guard
+    handlers:
+      ledger: {sql: "select 1"}
+""")
+    result = place.fails(2, "serve", says=(
+        "handler 'ledger' is transactional, which a redis store does not support"))
+    equal(result.err.count("\n"), 1, result)
 
 
 @case("an inbox in Redis is refused before anything is opened")
