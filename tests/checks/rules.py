@@ -226,6 +226,14 @@ def no_machine_paths(files):
             yield f"{place}: {match.group()}"
 
 
+def no_registry_is_named(files):
+    """a lock file of npm names no registry"""
+    for file in files:
+        if file.path.endswith("package-lock.json"):
+            for place, match in file.find(r'"resolved"|https?://', file.text):
+                yield f"{place}: {match.group()}, see tests/support/npm.py"
+
+
 def text_is_plain(files):
     """text is UTF-8, and its lines end in LF without trailing blanks"""
     for file in files:
@@ -304,6 +312,7 @@ RULES = [
     no_banners,
     cleanup_is_visible,
     no_machine_paths,
+    no_registry_is_named,
     text_is_plain,
     versions_agree,
 ]

@@ -98,6 +98,10 @@ BREACHES = {
         ("docs/a.md", "See /ho" + "me/somebody/file.\n"),
         ("src/core/a.h", SPDX + '#define PATH "/wo' + 'rk/a"\n'),
     ],
+    rules.no_registry_is_named: [
+        ("tests/npm/package-lock.json", '{"resolved": "a"}\n'),
+        ("tests/npm/package-lock.json", '{"url": "https://a/b"}\n'),
+    ],
     rules.text_is_plain: [
         ("a.md", "blank \n"),
         ("a.md", "carriage return\r\n"),
