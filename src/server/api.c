@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "server/config.h"
+#include "server/grant.h"
 #include "server/percent.h"
 #include "server/receipt.h"
 #include "server/route.h"
@@ -38,40 +39,56 @@ enum route_flags {
 	PLAIN = 4,
 	/* Also about stores that keep markers only, which have no box. */
 	MARKERS = 8,
+	/* Served on ingest_listen, too. */
+	INGEST = 16,
+	/* How a token that is narrowed to channels is checked: the first part is
+	   a channel, the last one is a handler, or the route does it itself. A
+	   route with none of these is about all channels. */
+	OF_CHANNEL = 32,
+	OF_HANDLER = 64,
+	OF_ROUTE = 128,
 };
+
+#define ANYONE POSTERN__PERMIT_NOTHING
+#define SEND POSTERN__PERMIT_SEND
+#define READ POSTERN__PERMIT_READ
+#define BODIES POSTERN__PERMIT_BODIES
+#define OPERATE POSTERN__PERMIT_OPERATE
+#define ADMIN POSTERN__PERMIT_ADMIN
 
 /* clang-format off */
 static const struct route {
 	const char *method;
 	const char *pattern;
-	postern__route *run;
+	enum postern__permission permission; /* of the token */
 	unsigned flags;
+	postern__route *run;
 } routes[] = {
-	{ "POST", "/v1/channels/{}/messages", postern__route_accept, QUICK | MESSAGE },
-	{ "GET", "/v1/stats", postern__route_stats, MARKERS },
-	{ "GET", "/v1/channels", postern__route_channels, MARKERS },
-	{ "GET", "/v1/handlers", postern__route_handlers, MARKERS },
-	{ "GET", "/v1/nodes", postern__route_nodes, MARKERS },
-	{ "GET", "/v1/sources", postern__route_sources, MARKERS },
-	{ "GET", "/v1/deliveries", postern__route_list, 0 },
-	{ "GET", "/v1/groups", postern__route_groups, 0 },
-	{ "GET", "/v1/messages", postern__route_find, 0 },
-	{ "GET", "/v1/messages/{}", postern__route_show, 0 },
-	{ "GET", "/v1/messages/{}/body", postern__route_body, 0 },
-	{ "POST", "/v1/deliveries/{}/{}/retry", postern__route_retry, 0 },
-	{ "POST", "/v1/deliveries/{}/{}/discard", postern__route_discard, 0 },
-	{ "POST", "/v1/deliveries/{}/{}/cancel", postern__route_cancel, 0 },
-	{ "POST", "/v1/deliveries/retry", postern__route_retry_all, 0 },
-	{ "POST", "/v1/deliveries/discard", postern__route_discard_all, 0 },
-	{ "POST", "/v1/handlers/{}/pause", postern__route_pause, 0 },
-	{ "POST", "/v1/handlers/{}/resume", postern__route_resume, 0 },
-	{ "POST", "/v1/channels/{}/close", postern__route_close, 0 },
-	{ "POST", "/v1/channels/{}/open", postern__route_open, 0 },
-	{ "POST", "/v1/cleanup", postern__route_cleanup, 0 },
-	{ "POST", "/v1/marks", postern__route_marks, MARKERS },
-	{ "GET", "/healthz", postern__route_health, QUICK | PLAIN | MARKERS },
-	{ "GET", "/readyz", postern__route_ready, QUICK | MARKERS },
-	{ "GET", "/metrics", postern__route_metrics, MARKERS },
+	{ "POST", "/v1/channels/{}/messages", SEND, QUICK | MESSAGE | INGEST | OF_CHANNEL, postern__route_accept },
+	{ "GET", "/v1/stats", READ, MARKERS, postern__route_stats },
+	{ "GET", "/v1/channels", READ, MARKERS, postern__route_channels },
+	{ "GET", "/v1/handlers", READ, MARKERS, postern__route_handlers },
+	{ "GET", "/v1/nodes", READ, MARKERS, postern__route_nodes },
+	{ "GET", "/v1/sources", READ, MARKERS, postern__route_sources },
+	{ "GET", "/v1/deliveries", READ, OF_ROUTE, postern__route_list },
+	{ "GET", "/v1/groups", READ, OF_ROUTE, postern__route_groups },
+	{ "GET", "/v1/messages", READ, OF_ROUTE, postern__route_find },
+	{ "GET", "/v1/messages/{}", READ, OF_ROUTE, postern__route_show },
+	{ "GET", "/v1/messages/{}/body", BODIES, OF_ROUTE, postern__route_body },
+	{ "POST", "/v1/deliveries/{}/{}/retry", OPERATE, OF_HANDLER, postern__route_retry },
+	{ "POST", "/v1/deliveries/{}/{}/discard", OPERATE, OF_HANDLER, postern__route_discard },
+	{ "POST", "/v1/deliveries/{}/{}/cancel", OPERATE, OF_HANDLER, postern__route_cancel },
+	{ "POST", "/v1/deliveries/retry", OPERATE, OF_ROUTE, postern__route_retry_all },
+	{ "POST", "/v1/deliveries/discard", OPERATE, OF_ROUTE, postern__route_discard_all },
+	{ "POST", "/v1/handlers/{}/pause", OPERATE, OF_HANDLER, postern__route_pause },
+	{ "POST", "/v1/handlers/{}/resume", OPERATE, OF_HANDLER, postern__route_resume },
+	{ "POST", "/v1/channels/{}/close", OPERATE, OF_CHANNEL, postern__route_close },
+	{ "POST", "/v1/channels/{}/open", OPERATE, OF_CHANNEL, postern__route_open },
+	{ "POST", "/v1/cleanup", ADMIN, 0, postern__route_cleanup },
+	{ "POST", "/v1/marks", SEND, MARKERS | OF_ROUTE, postern__route_marks },
+	{ "GET", "/healthz", ANYONE, QUICK | PLAIN | MARKERS | INGEST, postern__route_health },
+	{ "GET", "/readyz", ANYONE, QUICK | MARKERS, postern__route_ready },
+	{ "GET", "/metrics", READ, MARKERS, postern__route_metrics },
 };
 /* clang-format on */
 
@@ -203,6 +220,7 @@ static bool fill_parts(struct postern__call *call, const struct segments *path,
 		assert(count < POSTERN__ROUTE_PART_COUNT_MAX);
 		call->parts[count++] = part;
 	}
+	call->part_count = count;
 	return true;
 }
 
@@ -243,25 +261,96 @@ static bool check_limits(struct postern__call *call) {
 	return true;
 }
 
+/* Find the route of the request. NULL: refused. */
+static const struct route *choose_route(struct postern__call *call,
+		struct segments *path) {
+	const struct postern__request *request = call->request;
+	bool path_known = false;
+	const struct route *route = NULL;
+	if (cut_path(request->path, path)) {
+		route = find_route(path, request->method, &path_known);
+	}
+	if (request->ingest_only && !(route && (route->flags & INGEST))) {
+		route = NULL;
+		path_known = false;
+	}
+	if (!route && path_known) {
+		refuse_method(call, path);
+	} else if (!route) {
+		postern__call_refuse(call, 404, "there is nothing at '%s'",
+				request->path);
+	}
+	return route;
+}
+
+static void refuse_role(struct postern__call *call,
+		const struct postern__grant *grant) {
+	if (!grant->name) {
+		postern__call_refuse(call, 401,
+				"a token is needed: send the header 'Authorization: Bearer "
+				"TOKEN' (on the command line: --token-file FILE)");
+		postern__response_header(call->response, "WWW-Authenticate", "Bearer");
+		return;
+	}
+	postern__call_refuse(call, 403,
+			"the role '%s' of the token '%s' does not allow this", grant->role,
+			grant->name);
+}
+
+/* Whether the grant allows the route, as far as its parts say. False:
+   refused. */
+static bool check_grant(struct postern__call *call, const struct route *route) {
+	const struct postern__grant *grant = call->request->grant;
+	if (!grant || route->permission == ANYONE) {
+		return true;
+	}
+	if (!(grant->permissions & (unsigned)route->permission)) {
+		refuse_role(call, grant);
+		return false;
+	}
+	if (grant->channel_count == 0 || (route->flags & OF_ROUTE)) {
+		return true;
+	}
+	if (route->flags & OF_CHANNEL) {
+		return postern__call_may_use(call, call->parts[0]);
+	}
+	if (route->flags & OF_HANDLER) {
+		return postern__call_may_handle(call,
+				call->parts[call->part_count - 1]);
+	}
+	postern__call_refuse(call, 403,
+			"the token '%s' is for some channels only, and this is about all",
+			grant->name);
+	return false;
+}
+
 static void dispatch(struct postern__call *call) {
+	struct segments path;
 	if (!check_limits(call)) {
 		return;
 	}
-	struct segments path;
-	bool path_known = false;
-	const struct route *route = NULL;
-	if (cut_path(call->request->path, &path)) {
-		route = find_route(&path, call->request->method, &path_known);
-	}
-	if (!route && path_known) {
-		refuse_method(call, &path);
-	} else if (!route) {
-		postern__call_refuse(call, 404, "there is nothing at '%s'",
-				call->request->path);
-	} else if (fill_parts(call, &path, route->pattern) &&
-			   postern__call_stores(call, (route->flags & MARKERS) == 0)) {
+	const struct route *route = choose_route(call, &path);
+	if (route && fill_parts(call, &path, route->pattern) &&
+			check_grant(call, route) &&
+			postern__call_stores(call, (route->flags & MARKERS) == 0)) {
 		route->run(call);
 	}
+}
+
+bool postern__api_admit(const struct postern__api *api,
+		const struct postern__request *request,
+		struct postern__response *response) {
+	struct postern__call call = {
+		.api = api,
+		.request = request,
+		.response = response,
+	};
+	struct segments path;
+	const struct route *route = choose_route(&call, &path);
+	bool admitted = route && fill_parts(&call, &path, route->pattern) &&
+					check_grant(&call, route);
+	postern__arena_finish(&call.arena);
+	return admitted;
 }
 
 void postern__api_handle(const struct postern__api *api,

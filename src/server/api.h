@@ -49,6 +49,7 @@
 #include "base/buf.h"
 
 struct postern__config;
+struct postern__grant;
 struct postern__stores;
 struct postern_clock;
 
@@ -111,6 +112,9 @@ struct postern__request {
 	size_t header_count;
 	const void *body;
 	size_t body_len;
+	/* What the sender may do; NULL: everything. Outlives the request. */
+	const struct postern__grant *grant;
+	bool ingest_only; /* it came over ingest_listen */
 };
 
 #define POSTERN__RESPONSE_HEADER_COUNT_MAX 4
@@ -155,6 +159,15 @@ bool postern__api_begin(const struct postern__api *api,
 		const struct postern__request *request,
 		struct postern__response *response, postern__api_done *done,
 		void *context);
+
+/*
+ * Whether the request has a route and its sender may use it, by method, path
+ * and grant: so that a server can refuse it before it reads the body. False:
+ * the response says why.
+ */
+bool postern__api_admit(const struct postern__api *api,
+		const struct postern__request *request,
+		struct postern__response *response);
 
 /* The longest body of a message in the channel of this path. */
 size_t postern__api_message_len_max(const struct postern__api *api,

@@ -340,6 +340,7 @@ static void edit_many_deliveries(struct postern__call *call,
 	struct postern_change change = { .size = sizeof change, .kind = kind };
 	struct postern__change_body words = { 0 };
 	if (!read_bulk(call, json, &filter, &change.dry_run, &words) ||
+			!postern__call_may_filter(call, &filter) ||
 			!postern__call_edit_state(call, filter.state,
 					kind == POSTERN_CHANGE_RETRY ? POSTERN__EDIT_RETRY
 												 : POSTERN__EDIT_DISCARD)) {

@@ -68,7 +68,8 @@ void postern__route_groups(struct postern__call *call) {
 	struct postern_filter filter;
 	struct postern_error error;
 	bool known = false;
-	if (!read_filter(call, &filter)) {
+	if (!read_filter(call, &filter) ||
+			!postern__call_may_filter(call, &filter)) {
 		return;
 	}
 	postern__json_open(body, '{');

@@ -291,7 +291,11 @@ void postern__route_marks(struct postern__call *call) {
 		return;
 	}
 	const struct postern__open_store *store =
-			read_order(call, json, &order) ? choose_store(call) : NULL;
+			read_order(call, json, &order) &&
+							postern__call_may_handle(call,
+									order.handler ? order.handler : "")
+					? choose_store(call)
+					: NULL;
 	if (store && (order.verb->members & AGE)) {
 		expire(call, store, &order);
 	} else if (store) {

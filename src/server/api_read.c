@@ -243,7 +243,8 @@ static bool list_store(struct postern__call *call, size_t index,
 void postern__route_list(struct postern__call *call) {
 	struct postern__buf *body = &call->response->body;
 	struct page page;
-	if (!read_page(call, &page)) {
+	if (!read_page(call, &page) ||
+			!postern__call_may_filter(call, &page.filter)) {
 		return;
 	}
 	/* A page that continues another one had the names before. */
@@ -289,7 +290,7 @@ static void write_body(struct postern__buf *buf,
 	size_t len = message->body_len;
 
 	postern__json_pair_uint(buf, "body_len", len);
-	if (len > *room_left) {
+	if (len > *room_left || *room_left == 0) {
 		postern__json_pair_bool(buf, "body_omitted", true);
 		return;
 	}
@@ -451,11 +452,18 @@ static bool read_wanted(struct postern__call *call, struct wanted *wanted) {
 	return true;
 }
 
+/* How many bytes of bodies the response may have. */
+static size_t body_room(const struct postern__call *call) {
+	return postern__call_may_see_bodies(call) ? POSTERN__API_BODY_SHOWN_MAX : 0;
+}
+
 void postern__route_find(struct postern__call *call) {
 	struct postern__buf *body = &call->response->body;
-	size_t room_left = POSTERN__API_BODY_SHOWN_MAX;
+	size_t room_left = body_room(call);
 	struct wanted wanted;
-	if (!read_wanted(call, &wanted)) {
+	if (!read_wanted(call, &wanted) ||
+			!postern__call_may_use(call,
+					wanted.channel ? wanted.channel : "")) {
 		return;
 	}
 	postern__json_open(body, '{');
@@ -528,10 +536,17 @@ void postern__route_show(struct postern__call *call) {
 	}
 	int r = postern_box_get(store->box, seq, &detail, &error);
 	if (r == POSTERN_OK) {
-		size_t room_left = POSTERN__API_BODY_SHOWN_MAX;
-		write_detail(call, store->name, detail, &room_left);
+		size_t room_left = body_room(call);
+		bool allowed = postern__call_may_use(call, detail->channel);
+		if (allowed) {
+			write_detail(call, store->name, detail, &room_left);
+		}
 		postern_detail_destroy(detail);
-	} else if (r != POSTERN_E_NOTFOUND || !write_remains(call, store, seq)) {
+		if (!allowed) {
+			return;
+		}
+	} else if (r != POSTERN_E_NOTFOUND || !postern__call_may_use(call, "") ||
+			   !write_remains(call, store, seq)) {
 		postern__call_fail(call, &error);
 		return;
 	}
@@ -552,9 +567,11 @@ void postern__route_body(struct postern__call *call) {
 		postern__call_fail(call, &error);
 		return;
 	}
-	call->response->content_type = "application/octet-stream";
-	postern__buf_append(&call->response->body, detail->message->body,
-			detail->message->body_len);
+	if (postern__call_may_use(call, detail->channel)) {
+		call->response->content_type = "application/octet-stream";
+		postern__buf_append(&call->response->body, detail->message->body,
+				detail->message->body_len);
+		list_response(call);
+	}
 	postern_detail_destroy(detail);
-	list_response(call);
 }

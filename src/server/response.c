@@ -38,6 +38,8 @@ const char *postern__status_text(int status) {
 		{ 200, "OK" },
 		{ 202, "Accepted" },
 		{ 400, "Bad Request" },
+		{ 401, "Unauthorized" },
+		{ 403, "Forbidden" },
 		{ 404, "Not Found" },
 		{ 405, "Method Not Allowed" },
 		{ 408, "Request Timeout" },

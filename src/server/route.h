@@ -26,6 +26,7 @@ struct postern__call {
 	struct postern__arena arena; /* ends with the call */
 	/* The segments in the places of "{}", decoded. */
 	const char *parts[POSTERN__ROUTE_PART_COUNT_MAX];
+	size_t part_count;
 	/* The stores of the request, in the order of the configuration. */
 	const struct postern__open_store *stores[POSTERN__STORE_COUNT_MAX];
 	size_t store_count;
@@ -152,6 +153,17 @@ bool postern__call_store_query(struct postern__call *call);
 /* The number of a message in a path: 1 and up. False: refused with 404. */
 bool postern__call_seq(struct postern__call *call, const char *text,
 		int64_t *out);
+
+/* Whether the sender may use a channel, or the channel of a handler: a token
+   may be narrowed to some channels. False: refused. */
+bool postern__call_may_use(struct postern__call *call, const char *channel);
+bool postern__call_may_handle(struct postern__call *call, const char *handler);
+/* The same for the deliveries that match: the filter must name a channel or a
+   handler. */
+bool postern__call_may_filter(struct postern__call *call,
+		const struct postern_filter *filter);
+/* Whether the sender may see bodies of messages. */
+bool postern__call_may_see_bodies(const struct postern__call *call);
 
 /* One parameter of a query, decoded, or of a JSON object. */
 struct postern__parameter {

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The roles. They are not levels: a program that sends reads nothing, and a
+ * person who operates sends nothing.
+ */
+
+#include "server/grant.h"
+
+#include <string.h>
+
+static const struct postern__role roles[] = {
+	{ "send", POSTERN__PERMIT_SEND },
+	{ "read", POSTERN__PERMIT_READ },
+	{ "operate", POSTERN__PERMIT_READ | POSTERN__PERMIT_OPERATE },
+	{ "admin", POSTERN__PERMIT_ALL },
+};
+
+const struct postern__role *postern__role_named(const char *name) {
+	for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
+		if (strcmp(roles[i].name, name) == 0) {
+			return &roles[i];
+		}
+	}
+	return NULL;
+}
