@@ -219,9 +219,9 @@ channels:
 
 @case("version lists postgres among the stores")
 def _(place):
-    assert "\nstores: sqlite memory postgres\n" in place.ok("version").out
-    equal(place.ok("version", "--json").json()["stores"],
-          ["sqlite", "memory", "postgres"])
+    stores = place.ok("version", "--json").json()["stores"]
+    assert "postgres" in stores, stores
+    assert f"\nstores: {' '.join(stores)}\n" in place.ok("version").out
 
 
 @case("stats list every node of a database, and which holds the lock")
