@@ -30,7 +30,7 @@ void postern__write_receipt(struct postern__response *response,
 void postern__write_answered(struct postern__buf *body, const char *store,
 		const char *id, const char *source);
 
-/* api_accept.c: whether the content type is one of CloudEvents, so that the
+/* draft.c: whether the content type is one of CloudEvents, so that the
    body has the attributes, too. */
 bool postern__request_has_event(const struct postern__request *request);
 
