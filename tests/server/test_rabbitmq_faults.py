@@ -39,12 +39,15 @@ def create_ledger(place):
         link.execute("CREATE TABLE ledger (id TEXT)")
 
 
-def with_dead_letters(**more):
-    """A quorum queue, which dead-letters what is delivered too often."""
+def with_dead_letters(kind="quorum", **more):
+    """A quorum queue, which dead-letters what is delivered too often; or a
+    classic one, for the cases that kill the broker: in one of ten starts after
+    a SIGKILL a quorum queue of RabbitMQ 3.10 answers no request until the next
+    restart, whoever the client is."""
     dead = rabbit.queue()
+    limit = {"x-delivery-limit": 200} if kind == "quorum" else {}
     queue = rabbit.queue(**{
-        "x-queue-type": "quorum", "x-delivery-limit": 200,
-        "x-dead-letter-exchange": "",
+        "x-queue-type": kind, **limit, "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": dead.name, **more})
     return queue, dead
 
@@ -118,7 +121,7 @@ def _(place):
 
 @case("a broker that is killed and started again delivers the rest")
 def _(place):
-    queue, dead = with_dead_letters()
+    queue, dead = with_dead_letters("classic")
     place.configure(rabbit.inbox([rabbit.source(queue.name, prefetch=50)], LEDGER))
     create_ledger(place)
     fill(queue, COUNT)
@@ -150,7 +153,7 @@ def await_server(place):
 @case("what is staged with an order is charged once, whatever breaks")
 def _(place):
     chance = random.Random(SEED)
-    queue, dead = with_dead_letters()
+    queue, dead = with_dead_letters("classic")
     with postgres.Server(durable=True) as database, \
             Proxy(rabbit.server.port) as proxy:
         database.sql("CREATE TABLE orders (id text PRIMARY KEY);"
