@@ -38,6 +38,7 @@ channels:
 """
 
 CONFIG = """\
+listen: none
 store: sqlite:bench.db
 channels:
   bench:

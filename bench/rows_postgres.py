@@ -31,6 +31,7 @@ CLIENTS = 32
 PUBLISH_SECONDS = 10
 
 SERVE_CONFIG = """\
+listen: none
 store: "{url}"
 channels:
   bench:
@@ -55,6 +56,7 @@ SHARE_PER_SECOND = SHARE_PARALLEL / 0.1
 
 # Without handlers: the row measures the cost of publishing.
 COLLECT_CONFIG = """\
+listen: none
 store: "{url}"
 channels:
   bench: {{}}

@@ -628,19 +628,28 @@ static bool check_socket_beside(struct check *check,
 	return served;
 }
 
-static bool check_listening(struct check *check) {
-	const char *path = postern__config_listen_path(check->cli->config);
+static bool check_path(struct check *check, const char *path) {
 	struct postern__socket socket;
 	struct postern_error error;
-	if (!path) {
-		return false;
-	}
 	if (postern__socket_init_alone(&socket, path, &error)) {
 		report(check, POSTERN__EXIT_UNREACHABLE, "listen: %s", error.text);
 		return false;
 	}
 	bool served = check_server(check, &socket);
 	postern__socket_finish(&socket);
+	return served;
+}
+
+/* The sockets of `listen` that serve everything. */
+static bool check_listening(struct check *check) {
+	const struct postern__config_listen *listen;
+	bool served = false;
+	for (size_t i = 0;
+			!served && (listen = postern__config_listen(check->cli->config, i));
+			i++) {
+		const char *path = postern__listen_path(listen->text);
+		served = path && !listen->ingest_only && check_path(check, path);
+	}
 	return served;
 }
 

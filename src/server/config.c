@@ -229,6 +229,7 @@ static int read_text(struct postern__config *config, const char *text,
 	read_flags(config, input);
 	postern__config_timeout_check(config, &config->values, NULL);
 	check_health(config);
+	postern__config_listens_read(config);
 	postern__config_stores_read(config, parts.nodes[POSTERN__PART_STORES]);
 	if (parts.nodes[POSTERN__PART_CHANNELS]) {
 		postern__config_channels_read(config,
@@ -377,11 +378,6 @@ void postern__config_destroy(struct postern__config *config) {
 const struct postern__config_values *postern__config_global(
 		const struct postern__config *config) {
 	return &config->values;
-}
-
-const char *postern__config_listen_path(const struct postern__config *config) {
-	const char *listen = config->values.listen;
-	return listen ? listen + strlen(POSTERN__LISTEN_PREFIX) : NULL;
 }
 
 size_t postern__config_store_count(const struct postern__config *config) {

@@ -117,7 +117,10 @@ struct postern__config_origin {
  */
 struct postern__config_values {
 	/* Options of the process: global only. */
-	const char *listen; /* "unix:PATH"; NULL: none */
+	const char *listen; /* addresses with commas between them; NULL: none */
+	const char *ingest_listen;
+	const char *listen_mode;  /* of sockets, in octal */
+	const char *listen_group; /* NULL: none */
 	int64_t shutdown_grace_ms;
 	bool metrics;
 	int64_t health_degraded_ms; /* 0: none */
@@ -197,6 +200,15 @@ struct postern__config_store {
 	const char *cleanup_lock_name;
 };
 
+/* An address to listen on: "unix:PATH", or one of TCP. */
+#define POSTERN__LISTEN_PREFIX "unix:"
+#define POSTERN__LISTEN_COUNT_MAX 8
+#define POSTERN__LISTEN_LEN_MAX 200
+struct postern__config_listen {
+	const char *text;
+	bool ingest_only;
+};
+
 struct postern__config_handler {
 	const char *key;
 	unsigned line;
@@ -245,8 +257,13 @@ struct postern__config_channel {
 /* The results live as long as the configuration. */
 const struct postern__config_values *postern__config_global(
 		const struct postern__config *config);
-/* The path of the socket to listen on; NULL: none. */
-const char *postern__config_listen_path(const struct postern__config *config);
+/* The addresses to listen on: those of `listen`, then those of
+   `ingest_listen`. NULL past the last. */
+size_t postern__config_listen_count(const struct postern__config *config);
+const struct postern__config_listen *
+postern__config_listen(const struct postern__config *config, size_t index);
+/* The path of "unix:PATH"; NULL: it is an address of TCP. */
+const char *postern__listen_path(const char *address);
 /* There is at least one; NULL past the last. */
 size_t postern__config_store_count(const struct postern__config *config);
 const struct postern__config_store *

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "core/box.h"
 #include "server/config.h"
+#include "server/config_section.h"
 #include "server/socket.h"
 #include "store/store.h"
 
@@ -52,13 +53,9 @@
 /* 16 GiB: more memory for waiting work is not useful on any machine. */
 #define QUEUE_BYTES_MAX ((uint64_t)16 << 30)
 
-static int check_listen(const char *text, struct postern_error *error) {
-	size_t len = strlen(POSTERN__LISTEN_PREFIX);
-	if (strncmp(text, POSTERN__LISTEN_PREFIX, len) != 0) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"'%.80s' is not in this version; write unix:PATH", text);
-	}
-	return postern__socket_path_check(text + len, error);
+static int check_mode(const char *text, struct postern_error *error) {
+	unsigned mode;
+	return postern__socket_mode_parse(text, &mode, error);
 }
 
 static int check_rate(const char *text, struct postern_error *error) {
@@ -80,8 +77,10 @@ static int check_channel(const char *text, struct postern_error *error) {
 static const struct postern_option options[] = {
 	/* The process. */
 	{ "store", TEXT, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench; redis://HOST for markers only", "URL", postern__store_url_check },
-	{ "listen", TEXT, AT(listen), ROOT, NONE, 0, 0, NULL, "none", "additional address for HTTP: unix:PATH", "unix:PATH", check_listen },
-	{ "ingest_listen", TEXT, NOWHERE, ROOT, LATER, 0, 0, NULL, "none", "second address, for ingest only", NULL, NULL },
+	{ "listen", TEXT, AT(listen), ROOT, NONE, 0, 0, NULL, "127.0.0.1:7420", "addresses for HTTP: IP:PORT, unix:PATH, several with commas", "ADDRESS", postern__listen_check },
+	{ "ingest_listen", TEXT, AT(ingest_listen), ROOT, NONE, 0, 0, NULL, "none", "addresses that only accept messages", "ADDRESS", postern__listen_check },
+	{ "listen_mode", TEXT, AT(listen_mode), ROOT, 0, 0, 0, NULL, "0600", "permissions of the sockets of listen and ingest_listen, in octal", "MODE", check_mode },
+	{ "listen_group", TEXT, AT(listen_group), ROOT, NONE, 0, 0, NULL, "none", "group of these sockets", "GROUP", NULL },
 	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics, in the format of Prometheus", NULL, NULL },
 	{ "health.degraded_after", DURATION, AT(health_degraded_ms), ROOT, NONE, 1, MS_MAX, NULL, "2m", "/healthz?verbose: degraded if work is due and no run ends for so long", NULL, NULL },
 	{ "health.unhealthy_after", DURATION, AT(health_unhealthy_ms), ROOT, NONE, 1, MS_MAX, NULL, "5m", "the same for unhealthy", NULL, NULL },
@@ -168,15 +167,14 @@ size_t postern__option_index(const struct postern_option *option) {
 	return (size_t)(option - options);
 }
 
+bool postern__option_is_listen(const struct postern_option *option) {
+	return option->check == postern__listen_check;
+}
+
 size_t postern__option_path(const struct postern_option *option,
 		const char **text) {
 	const struct postern_store_kind *kind;
 	const char *rest;
-	if (option->check == check_listen) {
-		size_t len = strlen(POSTERN__LISTEN_PREFIX);
-		return strncmp(*text, POSTERN__LISTEN_PREFIX, len) == 0 ? len
-																: SIZE_MAX;
-	}
 	if (option->check != postern__store_url_check) {
 		return SIZE_MAX;
 	}

@@ -27,14 +27,14 @@ struct postern__config_values;
 #define POSTERN__IN_HANDLER 16U
 #define POSTERN__IN_GLOBAL (POSTERN__IN_ROOT | POSTERN__IN_DEFAULTS)
 
-/* What an address to listen on begins with. */
-#define POSTERN__LISTEN_PREFIX "unix:"
-
 /* The rows; NULL past the last. */
 const struct postern_option *postern__option_at(size_t index);
 /* The row of this name, whatever its scopes; NULL if there is none. */
 const struct postern_option *postern__option_named(const char *name);
 size_t postern__option_index(const struct postern_option *option);
+
+/* Whether its value is a list of addresses to listen on. */
+bool postern__option_is_listen(const struct postern_option *option);
 
 /*
  * The length of what is in front of the path in an option's text; SIZE_MAX if

@@ -344,6 +344,9 @@ static int resolve(struct postern__config *config,
 			*text = r == POSTERN_OK ? secret : *text;
 		}
 	}
+	if (r == POSTERN_OK && postern__option_is_listen(option)) {
+		return postern__listen_resolve(config, origin->source, text, error);
+	}
 	return r == POSTERN_OK
 				   ? postern__config_path_resolve(config->base, origin->source,
 							 postern__option_path(option, text), &config->arena,
@@ -422,7 +425,11 @@ void postern__config_option_read(struct postern__config *config,
 					   : postern__option_set_list(option, texts, count, values,
 								 &config->arena, &error);
 		place->bad = place->bad || r != POSTERN_OK;
-	} else if ((text = postern__config_text_read(config, node))) {
+	} else if (node->kind == POSTERN__YAML_LIST &&
+							   postern__option_is_listen(option)
+					   ? postern__listen_join(config, node, &text)
+					   : (text = postern__config_text_read(config, node)) !=
+								 NULL) {
 		r = postern__config_option_put(config, option, text, &origin, values,
 				&error);
 	} else {

@@ -45,6 +45,8 @@ struct postern__config {
 	size_t store_count;
 	const struct postern__config_channel *channels;
 	size_t channel_count;
+	struct postern__config_listen listens[2 * POSTERN__LISTEN_COUNT_MAX];
+	size_t listen_count;
 	const char *warnings[POSTERN__CONFIG_WARNING_COUNT_MAX];
 	size_t warning_count;
 
@@ -116,6 +118,18 @@ const char *postern__config_text_read(struct postern__config *config,
 bool postern__config_list_read(struct postern__config *config,
 		const struct postern__yaml_node *node, size_t count_max,
 		const char *const **out, size_t *count_out);
+
+/* config_listen.c: whether a text is a list of addresses. */
+int postern__listen_check(const char *text, struct postern_error *error);
+/* Resolve the relative paths in it. */
+int postern__listen_resolve(struct postern__config *config,
+		enum postern__config_source source, const char **text,
+		struct postern_error *error);
+/* The text of a list in the file; false: it has a mistake. */
+bool postern__listen_join(struct postern__config *config,
+		const struct postern__yaml_node *node, const char **out);
+/* After the global values were read. */
+void postern__config_listens_read(struct postern__config *config);
 
 /* config_guard.c: what a channel guards, and whether that fits its mode, store
    and handlers; `node` may be NULL. After the handlers were read. */

@@ -28,8 +28,10 @@
 #include "server/http_exchange.h"
 #include "server/log.h"
 #include "server/socket.h"
+#include "server/tcp.h"
 
 #define BACKLOG 128
+#define BACKLOG_TCP 1024
 
 /* Per connection. The daemon reads into one half, which must hold the longest
    head, and clears all of it after each request. */
@@ -45,6 +47,9 @@ static void fill_defaults(struct postern__http_options *options) {
 	}
 	if (options->connection_count_max == 0) {
 		options->connection_count_max = 256;
+	}
+	if (options->tcp_count_max == 0) {
+		options->tcp_count_max = 256;
 	}
 	if (options->worker_count == 0) {
 		options->worker_count = 4;
@@ -64,6 +69,10 @@ static void fill_defaults(struct postern__http_options *options) {
 	if (options->send_ms == 0) {
 		options->send_ms = 300000;
 	}
+}
+
+static const char *address_text(const struct postern__http_address *address) {
+	return address->socket ? address->socket->path : address->tcp->text;
 }
 
 static int64_t now_ms(const struct postern__http *http) {
@@ -90,9 +99,8 @@ void postern__peer_rest(struct postern__http *http,
 	(void)pthread_mutex_unlock(&http->mutex);
 }
 
-bool postern__peer_is_regular(struct postern__http *http,
-		struct postern__http_peer *peer) {
-	if (peer->listener->peer_count <= http->options.connection_count_max) {
+bool postern__peer_is_regular(struct postern__http_peer *peer) {
+	if (peer->listener->peer_count <= peer->listener->peer_count_max) {
 		peer->reserved = false;
 	}
 	return !peer->reserved;
@@ -151,7 +159,7 @@ static void add_peer(struct postern__http_listener *listener,
 		free(peer);
 		return;
 	}
-	if (listener->peer_count >= http->options.connection_count_max) {
+	if (listener->peer_count >= listener->peer_count_max) {
 		peer->reserved = !evict_idlest(listener);
 	}
 	listener->peer_count++;
@@ -271,7 +279,7 @@ static int start_daemon(struct postern__http *http,
 			0, NULL, NULL, postern__exchange_step, http,
 			MHD_OPTION_EXTERNAL_LOGGER, hear, http, MHD_OPTION_LISTEN_SOCKET,
 			listener->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-			options->connection_count_max + POSTERN__HTTP_RESERVE_COUNT,
+			listener->peer_count_max + POSTERN__HTTP_RESERVE_COUNT,
 			MHD_OPTION_CONNECTION_TIMEOUT, idle_s,
 			MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
 			MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK,
@@ -280,27 +288,38 @@ static int start_daemon(struct postern__http *http,
 			notice_connection, listener, MHD_OPTION_END);
 	if (!listener->daemon) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"cannot serve on '%s'", listener->socket->path);
+				"cannot serve on '%s'", address_text(listener->address));
 	}
 	return POSTERN_OK;
 }
 
-/* Listen on every socket before the first connection is accepted. */
+static int listen_on(struct postern__http_listener *listener,
+		struct postern_error *error) {
+	const struct postern__http_address *address = listener->address;
+	const struct postern__http_options *options = &listener->http->options;
+	listener->peer_count_max = address->socket ? options->connection_count_max
+											   : options->tcp_count_max;
+	return address->socket ? postern__socket_listen(address->socket, BACKLOG,
+									 &listener->listen_fd, error)
+						   : postern__tcp_listen(address->tcp, BACKLOG_TCP,
+									 &listener->listen_fd, error);
+}
+
+/* Listen on every address before the first connection is accepted. */
 static int open_listeners(struct postern__http *http,
 		struct postern_error *error) {
 	const struct postern__http_options *options = &http->options;
 	http->listeners =
-			calloc(options->socket_count + 1, sizeof *http->listeners);
+			calloc(options->address_count + 1, sizeof *http->listeners);
 	if (!http->listeners) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	while (http->listener_count < options->socket_count) {
+	while (http->listener_count < options->address_count) {
 		struct postern__http_listener *listener =
 				&http->listeners[http->listener_count];
 		listener->http = http;
-		listener->socket = &options->sockets[http->listener_count];
-		int r = postern__socket_listen(listener->socket, BACKLOG,
-				&listener->listen_fd, error);
+		listener->address = &options->addresses[http->listener_count];
+		int r = listen_on(listener, error);
 		if (r != POSTERN_OK) {
 			return r;
 		}
@@ -374,7 +393,9 @@ void postern__http_stop(struct postern__http *http) {
 		return;
 	}
 	for (size_t i = 0; i < http->listener_count; i++) {
-		postern__socket_remove(http->listeners[i].socket);
+		if (http->listeners[i].address->socket) {
+			postern__socket_remove(http->listeners[i].address->socket);
+		}
 		if (http->listeners[i].daemon) {
 			(void)MHD_quiesce_daemon(http->listeners[i].daemon);
 		}

@@ -3,10 +3,11 @@
 #define POSTERN_SERVER_HTTP_H
 
 /*
- * The API over HTTP, on the sockets beside the stores' files: every socket
- * serves the same API.
+ * The API over HTTP, on the sockets beside the stores' files and on the
+ * addresses of the configuration: each serves the same API, except those that
+ * only accept messages.
  *
- * One thread serves all connections of a socket and never waits for a store:
+ * One thread serves all connections of an address and never waits for a store:
  * messages are queued, and all other work that may wait is done by a few worker
  * threads. Everything has a limit: connections, headers, bodies, the bytes of
  * all bodies together, and the time a client may take.
@@ -14,13 +15,15 @@
  * A request that is not well-formed HTTP/1.1 (http_framing.h) is answered once,
  * with 400 or a more specific status, and its connection is closed.
  *
- * A connection over the limit of a socket replaces the one that has waited for
- * a request longest: first of those that have sent nothing of it, then of those
- * whose head is incomplete. If every connection has a request in progress, the
- * new one is accepted for GET /healthz and /readyz only, and anything else is
- * answered with 503; POSTERN__HTTP_RESERVE_COUNT connections are kept for that.
+ * A connection over the limit of an address replaces the one that has waited
+ * for a request longest: first of those that have sent nothing of it, then of
+ * those whose head is incomplete. If every connection has a request in
+ * progress, the new one is accepted for GET /healthz and /readyz only, and
+ * anything else is answered with 503; POSTERN__HTTP_RESERVE_COUNT connections
+ * are kept for that.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,22 +31,31 @@ struct postern__api;
 struct postern__http;
 struct postern__log;
 struct postern__socket;
+struct postern__tcp;
 struct postern_clock;
 struct postern_error;
 
-/* Per socket, beyond connection_count_max: for health checks. */
+/* An address to listen on: a socket, or an address of TCP that is bound. */
+struct postern__http_address {
+	const struct postern__socket *socket; /* NULL: tcp */
+	struct postern__tcp *tcp;
+	bool ingest_only;
+};
+
+/* Per address, beyond connection_count_max: for health checks. */
 #define POSTERN__HTTP_RESERVE_COUNT 16
 
 /* Zero it; a zero means the default named here. Everything must outlive the
    server. */
 struct postern__http_options {
 	const struct postern__api *api; /* with runners */
-	const struct postern__socket *sockets;
-	size_t socket_count; /* at least 1 */
+	const struct postern__http_address *addresses;
+	size_t address_count; /* may be 0 */
 	struct postern__log *log;
 	const struct postern_clock *clock; /* NULL: the system's */
 
-	unsigned connection_count_max; /* 256 per socket; see below */
+	unsigned connection_count_max; /* 256 per socket */
+	unsigned tcp_count_max;        /* 256 per address of TCP */
 	unsigned worker_count;         /* 4: threads that may wait for the store */
 	size_t bodies_len_max;         /* 128 MiB: all bodies in memory */
 	size_t answers_len_max;        /* 512 MiB: all answers on their way */
@@ -52,7 +64,7 @@ struct postern__http_options {
 	int64_t send_ms;               /* 5 min for a whole answer */
 };
 
-/* Create the socket files and serve. */
+/* Create the socket files, listen and serve. */
 int postern__http_start(const struct postern__http_options *options,
 		struct postern__http **out, struct postern_error *error);
 

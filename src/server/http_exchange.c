@@ -26,6 +26,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "server/log.h"
+#include "server/tcp.h"
 
 /* A refused body is read up to here, so that the client sees the response
    instead of a broken connection. */
@@ -173,17 +174,40 @@ static bool read_headers(struct postern__exchange *exchange,
 	return true;
 }
 
+/* Who sent a request, as fields of a log line that end with an empty one. */
+#define SENDER_FIELD_COUNT 4
+struct sender {
+	char client[POSTERN__TCP_TEXT_MAX];
+};
+
+static void name_sender(const struct postern__exchange *exchange,
+		struct sender *room, struct postern__log_field *out) {
+	const struct postern__http_peer *peer = exchange->peer;
+	size_t count = 0;
+	if (peer->listener->address->socket) {
+		out[count++] = postern__log_int("uid", (int64_t)peer->uid);
+		out[count++] = postern__log_int("pid", peer->pid);
+	} else {
+		postern__tcp_peer(peer->fd, room->client);
+		out[count++] = postern__log_text("client", room->client);
+	}
+	out[count] = (struct postern__log_field){ 0 };
+}
+
 /* Refuse the request if the framing did. True: refused. */
 static bool check_framing(struct postern__exchange *exchange) {
 	const struct postern__framing *framing = &exchange->peer->framing;
 	if (framing->refused_number != exchange->number) {
 		return false;
 	}
-	postern__log(exchange->http->options.log, POSTERN__LOG_REFUSED, NULL,
-			postern__log_int("status", framing->status),
-			postern__log_text("problem", framing->problem),
-			postern__log_int("uid", (int64_t)exchange->peer->uid),
-			postern__log_int("pid", exchange->peer->pid));
+	struct sender sender;
+	struct postern__log_field fields[2 + SENDER_FIELD_COUNT] = {
+		postern__log_int("status", framing->status),
+		postern__log_text("problem", framing->problem),
+	};
+	name_sender(exchange, &sender, fields + 2);
+	postern__log_write(exchange->http->options.log,
+			postern__log_head(POSTERN__LOG_REFUSED, NULL), fields);
 	refuse_request(exchange, framing->status, framing->problem);
 	exchange->closing = true;
 	return true;
@@ -194,7 +218,7 @@ static bool refuse_crowd(struct postern__exchange *exchange) {
 	struct postern__http_peer *peer = exchange->peer;
 	if (!peer->reserved || strcmp(exchange->path, "/healthz") == 0 ||
 			strcmp(exchange->path, "/readyz") == 0 ||
-			postern__peer_is_regular(exchange->http, peer)) {
+			postern__peer_is_regular(peer)) {
 		return false;
 	}
 	defer(exchange, "too many connections; retry later");
@@ -228,6 +252,8 @@ static bool request_begin(struct postern__exchange *exchange,
 	exchange->request.path = exchange->path;
 	exchange->request.query = exchange->query;
 	exchange->request.transport = transport_of(exchange);
+	exchange->request.ingest_only =
+			exchange->peer->listener->address->ingest_only;
 	if (check_framing(exchange) || refuse_crowd(exchange)) {
 		return false;
 	}
@@ -330,14 +356,17 @@ static const char *change_message(const char *path) {
 
 /* Every change by an operator is logged with its sender. */
 static void log_change(const struct postern__exchange *exchange) {
-	const struct postern__http_peer *peer = exchange->peer;
-	postern__log(exchange->http->options.log, POSTERN__LOG_OPERATOR,
-			change_message(exchange->path),
-			postern__log_text("method", exchange->request.method),
-			postern__log_text("path", exchange->path),
-			postern__log_int("status", exchange->response.status),
-			postern__log_int("uid", peer ? (int64_t)peer->uid : -1),
-			postern__log_int("pid", peer ? peer->pid : 0));
+	struct sender sender;
+	struct postern__log_field fields[3 + SENDER_FIELD_COUNT] = {
+		postern__log_text("method", exchange->request.method),
+		postern__log_text("path", exchange->path),
+		postern__log_int("status", exchange->response.status),
+	};
+	name_sender(exchange, &sender, fields + 3);
+	postern__log_write(exchange->http->options.log,
+			postern__log_head(POSTERN__LOG_OPERATOR,
+					change_message(exchange->path)),
+			fields);
 }
 
 void postern__exchange_run(struct postern__exchange *exchange) {

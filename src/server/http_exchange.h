@@ -43,10 +43,11 @@ struct postern__http_peer {
 	uint64_t exchange_count; /* requests that libmicrohttpd has read */
 };
 
-/* One socket and its daemon. */
+/* One address and its daemon. */
 struct postern__http_listener {
 	struct postern__http *http;
-	const struct postern__socket *socket;
+	const struct postern__http_address *address;
+	unsigned peer_count_max;
 	struct MHD_Daemon *daemon; /* NULL: not started */
 	int listen_fd;
 	unsigned peer_count; /* without evicted ones; the daemon's thread's */
@@ -124,8 +125,7 @@ void postern__peer_rest(struct postern__http *http,
 		struct postern__http_peer *peer);
 
 /* Whether the connection may serve more than health checks. */
-bool postern__peer_is_regular(struct postern__http *http,
-		struct postern__http_peer *peer);
+bool postern__peer_is_regular(struct postern__http_peer *peer);
 
 /* Validate all reads from the connection; end() before it is closed. False: its
    descriptor is out of range. */

@@ -41,10 +41,10 @@
 #include "server/api.h"
 #include "server/event_log.h"
 #include "server/http.h"
+#include "server/listening.h"
 #include "server/log.h"
 #include "server/marker_watch.h"
 #include "server/server_check.h"
-#include "server/socket.h"
 #include "server/store_open.h"
 #include "server/stores.h"
 #include "source/kinds.h"
@@ -69,9 +69,7 @@ struct serve {
 	/* One for each store. */
 	struct postern__event_log event_logs[POSTERN__STORE_COUNT_MAX];
 	size_t watch_count;
-	/* One for each store with a file, then the one of `listen`. */
-	struct postern__socket sockets[POSTERN__STORE_COUNT_MAX + 1];
-	size_t socket_count;
+	struct postern__listening listening;
 	struct postern__api api;
 	struct postern__http *http;
 	int signals;
@@ -252,27 +250,6 @@ static bool is_draining(void *context) {
 static int start_http(struct serve *self, struct postern_error *error) {
 	const struct postern__config_values *values =
 			postern__config_global(self->config);
-	const char *path = postern__config_listen_path(self->config);
-	for (size_t i = 0; i < self->stores.count; i++) {
-		const char *file = self->stores.items[i].file;
-		if (!file) {
-			continue;
-		}
-		int r = postern__socket_init(&self->sockets[self->socket_count], file,
-				error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
-		self->socket_count++;
-	}
-	if (path) {
-		int r = postern__socket_init_alone(&self->sockets[self->socket_count],
-				path, error);
-		if (r != POSTERN_OK) {
-			return r;
-		}
-		self->socket_count++;
-	}
 	self->api = (struct postern__api){
 		.stores = &self->stores,
 		.config = self->config,
@@ -283,8 +260,8 @@ static int start_http(struct serve *self, struct postern_error *error) {
 	};
 	struct postern__http_options options = {
 		.api = &self->api,
-		.sockets = self->sockets,
-		.socket_count = self->socket_count,
+		.addresses = self->listening.addresses,
+		.address_count = self->listening.count,
 		/* Room for one body of the longest configured length. */
 		.bodies_len_max = POSTERN_BODY_LEN_MAX,
 		.log = &self->log,
@@ -411,6 +388,11 @@ static int serve_start(struct serve *self) {
 	if (exit != EXIT_OK) {
 		return exit;
 	}
+	r = postern__listening_open(&self->listening, self->config, &self->stores,
+			&error);
+	if (r != POSTERN_OK) {
+		return fail(self, exit_code(r), "cannot serve", &error);
+	}
 	for (size_t i = 0; r == POSTERN_OK && i < self->stores.count; i++) {
 		r = start_runner(self, i, &error);
 	}
@@ -441,8 +423,8 @@ static void log_stores(struct serve *self) {
 			{ 0 },
 		};
 		if (self->stores.items[i].file) {
-			fields[2] =
-					postern__log_text("socket", self->sockets[socket++].path);
+			fields[2] = postern__log_text("socket",
+					self->listening.sockets[socket++].path);
 		} else if (*schema) {
 			fields[2] = postern__log_text("schema", schema);
 		}
@@ -491,18 +473,22 @@ static void log_serving(struct serve *self) {
 	if (self->stores.count == 1) {
 		fields[count++] = postern__log_text("url", url);
 		if (self->stores.items[0].file) {
-			fields[count++] =
-					postern__log_text("socket", self->sockets[0].path);
+			fields[count++] = postern__log_text("socket",
+					self->listening.sockets[0].path);
 		} else if (*schema) {
 			fields[count++] = postern__log_text("schema", schema);
 		}
 	}
-	if (postern__config_listen_path(self->config)) {
-		fields[count++] = postern__log_text("listen",
-				self->sockets[self->socket_count - 1].path);
+	struct postern__buf listen;
+	postern__buf_init(&listen, POSTERN__LOG_VALUE_LEN_MAX);
+	postern__listening_write(&self->listening, &listen);
+	if (listen.len > 0) {
+		fields[count++] =
+				postern__log_text("listen", postern__buf_text(&listen));
 	}
 	postern__log_write(&self->log,
 			postern__log_head(POSTERN__LOG_SERVING, NULL), fields);
+	postern__buf_finish(&listen);
 	if (channel_count == 0 && has_messages(self)) {
 		postern__log(&self->log, POSTERN__LOG_NO_CHANNELS, NULL);
 	}
@@ -525,6 +511,22 @@ static void append_quoted(struct postern__buf *buf, const char *text) {
 		}
 	}
 	postern__buf_append_char(buf, '\'');
+}
+
+/* A line that sends one message; over TCP it can be pasted twice. */
+static void append_curl(struct serve *self, struct postern__buf *buf) {
+	const char *tcp = postern__listening_tcp(&self->listening);
+	if (tcp) {
+		postern__buf_printf(buf, "  curl -i http://%s", tcp);
+	} else {
+		postern__buf_append_text(buf, "  curl -i --unix-socket ");
+		append_quoted(buf, self->listening.sockets[0].path);
+		postern__buf_append_text(buf, " http://postern");
+	}
+	postern__buf_append_text(buf,
+			"/v1/channels/demo/messages \\\n"
+			"    -H 'Idempotency-Key: 4' -d 'hello from curl'"
+			"   # 202 accepted; again: 200 duplicate\n");
 }
 
 /* Print commands to try; every line works when it is pasted. */
@@ -563,13 +565,8 @@ static void print_hints(struct serve *self) {
 		postern__buf_append_text(&buf, hole + 2);
 		postern__buf_append_char(&buf, '\n');
 	}
-	postern__buf_append_text(&buf, "  curl --unix-socket ");
-	append_quoted(&buf, self->sockets[0].path);
-	postern__buf_append_text(&buf,
-			" http://postern/v1/channels/demo/messages \\\n"
-			"    -H 'ce-specversion: 1.0' -H 'ce-id: 4' -H 'ce-source: curl' "
-			"\\\n    -H 'ce-type: demo.hello' -d 'hello from curl'\n"
-			"\nControl-C stops the server.\n\n");
+	append_curl(self, &buf);
+	postern__buf_append_text(&buf, "\nControl-C stops the server.\n\n");
 	if (self->log.json) {
 		/* The log is for programs, the hints are for people. */
 		(void)fputs(postern__buf_text(&buf), stdout);
@@ -710,9 +707,7 @@ int postern__serve(const struct postern__serve_options *options) {
 	}
 	postern__http_stop(self.http);
 	postern__stores_finish(&self.stores);
-	for (size_t i = 0; i < self.socket_count; i++) {
-		postern__socket_finish(&self.sockets[i]);
-	}
+	postern__listening_finish(&self.listening);
 	if (exit == EXIT_OK) {
 		postern__log(&self.log, POSTERN__LOG_STOPPED, NULL);
 	}

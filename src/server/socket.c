@@ -16,6 +16,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdint.h>
@@ -201,12 +202,63 @@ static int remove_stale(const struct postern__socket *self,
 	return POSTERN_OK;
 }
 
+int postern__socket_mode_parse(const char *text, unsigned *out,
+		struct postern_error *error) {
+	char *end;
+	unsigned long mode = strtoul(text, &end, 8);
+	if (strspn(text, "01234567") != strlen(text) || *end || strlen(text) > 4 ||
+			mode > 0777 || (mode & 0600) != 0600) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%.20s' is not a mode of a socket; write 0600, 0660 or 0666",
+				text);
+	}
+	*out = (unsigned)mode;
+	return POSTERN_OK;
+}
+
+static unsigned mode_of(const struct postern__socket *self) {
+	return self->mode ? self->mode : 0600;
+}
+
 /* Kernels other than Linux ignore the mode that was set before bind(). */
 static bool is_private(const struct postern__socket *self) {
 	struct stat status;
 	return fstatat(self->directory, self->name, &status, AT_SYMLINK_NOFOLLOW) ==
 				   0 &&
-		   S_ISSOCK(status.st_mode) && (status.st_mode & 077) == 0;
+		   S_ISSOCK(status.st_mode) &&
+		   (status.st_mode & 0777U & ~mode_of(self)) == 0;
+}
+
+/* Let others connect, if they may; nobody can before the socket listens. */
+static int set_access(const struct postern__socket *self,
+		struct postern_error *error) {
+	/* The umask applies to bind(). */
+	if (mode_of(self) != 0600 &&
+			fchmodat(self->directory, self->name, mode_of(self), 0) != 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot set the mode of the socket '%s': %s", self->path,
+				strerror(errno));
+	}
+	if (!self->group) {
+		return POSTERN_OK;
+	}
+	char room[4096];
+	struct group found;
+	struct group *group = NULL;
+	int number = getgrnam_r(self->group, &found, room, sizeof room, &group);
+	if (!group) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"listen_group: there is no group '%.60s'%s%s", self->group,
+				number ? ": " : "", number ? strerror(number) : "");
+	}
+	if (fchownat(self->directory, self->name, (uid_t)-1, group->gr_gid,
+				AT_SYMLINK_NOFOLLOW) != 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"cannot give the socket '%s' to the group '%.60s': %s; the "
+				"server's user must be a member of it",
+				self->path, self->group, strerror(errno));
+	}
+	return POSTERN_OK;
 }
 
 /*
@@ -255,7 +307,7 @@ int postern__socket_listen(const struct postern__socket *self, int backlog,
 	if (r != POSTERN_OK) {
 		goto out;
 	}
-	if (fchmod(fd, 0600) != 0 ||
+	if (fchmod(fd, mode_of(self)) != 0 ||
 			bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"cannot create the socket '%s': %s", self->path,
@@ -267,6 +319,11 @@ int postern__socket_listen(const struct postern__socket *self, int backlog,
 		r = postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"the socket '%s' would be accessible to other users",
 				self->path);
+		goto out;
+	}
+	r = set_access(self, error);
+	if (r != POSTERN_OK) {
+		postern__socket_remove(self);
 		goto out;
 	}
 	if (listen(fd, backlog) != 0) {

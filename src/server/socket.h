@@ -27,8 +27,10 @@ struct postern__socket {
 	/* The address to bind or connect to: valid in this process, while the
 	   directory is open. Also the value of CURLOPT_UNIX_SOCKET_PATH. */
 	char address[sizeof(((struct sockaddr_un *)0)->sun_path)];
-	char *path; /* for people; may be too long to connect to */
-	bool alone; /* beside no file: no lock says whose it is */
+	char *path;        /* for people; may be too long to connect to */
+	bool alone;        /* beside no file: no lock says whose it is */
+	unsigned mode;     /* permissions of the file; 0: 0600 */
+	const char *group; /* of the file; NULL: the process's */
 };
 
 /*
@@ -56,11 +58,15 @@ int postern__socket_init_alone(struct postern__socket *self, const char *path,
 /* Whether it could be such a path; the file system is not read. */
 int postern__socket_path_check(const char *path, struct postern_error *error);
 
+/* Permissions in octal: at least 0600. */
+int postern__socket_mode_parse(const char *text, unsigned *out,
+		struct postern_error *error);
+
 /* Safe on a socket whose init failed. */
 void postern__socket_finish(struct postern__socket *self);
 
 /*
- * Bind and listen, with mode 0600 from the start. The socket of a dead server
+ * Bind and listen, with its mode from the start. The socket of a dead server
  * is replaced, so only the owner of the store's lock file may call this, or,
  * for a socket of its own path, any process: it is replaced if no server is
  * listening, and POSTERN_E_BUSY otherwise. A file that is not a socket is not

@@ -22,6 +22,11 @@
 /* Longer than any step takes; a test that waits so long has failed. */
 #define PATIENCE_MS 20000
 
+static bool is_over_tcp(void) {
+	const char *over = getenv("HTTP_OVER");
+	return over && strcmp(over, "tcp") == 0;
+}
+
 void server_start(struct server *self,
 		const struct postern__http_options *limits) {
 	struct postern_error error;
@@ -41,8 +46,18 @@ void server_start(struct server *self,
 	self->fixture.stores.items[0].runner = self->runner;
 	self->options = limits ? *limits : (struct postern__http_options){ 0 };
 	self->options.api = &self->fixture.api;
-	self->options.sockets = &self->socket;
-	self->options.socket_count = 1;
+	self->address = (struct postern__http_address){ .socket = &self->socket };
+	if (is_over_tcp()) {
+		if (postern__tcp_parse("127.0.0.1:0", &self->tcp, &error) ||
+				postern__tcp_bind(&self->tcp, &error)) {
+			(void)fprintf(stderr, "%s\n", error.text);
+			abort();
+		}
+		self->address = (struct postern__http_address){ .tcp = &self->tcp };
+		self->options.tcp_count_max = self->options.connection_count_max;
+	}
+	self->options.addresses = &self->address;
+	self->options.address_count = 1;
 	self->options.log = &self->log;
 	if (postern__http_start(&self->options, &self->http, &error)) {
 		(void)fprintf(stderr, "%s\n", error.text);
@@ -61,11 +76,16 @@ void server_stop(struct server *self) {
 }
 
 int server_dial(const struct server *self) {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	memcpy(address.sun_path, self->socket.address, sizeof address.sun_path);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 ||
-			connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+	struct sockaddr_un path = { .sun_family = AF_UNIX };
+	const struct sockaddr *address = (const struct sockaddr *)&path;
+	socklen_t len = sizeof path;
+	memcpy(path.sun_path, self->socket.address, sizeof path.sun_path);
+	if (is_over_tcp()) {
+		address = &self->tcp.address.any;
+		len = self->tcp.address_len;
+	}
+	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, address, len) != 0) {
 		FAIL("cannot connect: %s", strerror(errno));
 	}
 	return fd;

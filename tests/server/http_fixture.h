@@ -3,7 +3,8 @@
 #define POSTERN_TESTS_HTTP_FIXTURE_H
 
 /*
- * The API over a real socket, and a client that can write any bytes.
+ * The API over a real socket (of TCP with HTTP_OVER=tcp in the environment),
+ * and a client that can write any bytes.
  */
 
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/socket.h"
+#include "server/tcp.h"
 #include "support/temp_dir.h"
 
 struct server {
@@ -20,6 +22,8 @@ struct server {
 	struct postern_runner *runner;
 	struct postern__log log;
 	struct postern__socket socket;
+	struct postern__tcp tcp;
+	struct postern__http_address address;
 	struct postern__http *http;
 	struct postern__http_options options;
 	struct temp_dir directory;

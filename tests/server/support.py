@@ -23,6 +23,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -80,7 +81,7 @@ class Process:
             self.process = subprocess.Popen(
                 args,
                 cwd=place.path,
-                env=place.environment(),
+                env=place.environment(options.pop("env", None)),
                 stderr=stderr,
                 **options,
             )
@@ -89,6 +90,13 @@ class Process:
     def stderr(self):
         with open(self.stderr_path, encoding="utf-8", errors="replace") as file:
             return file.read()
+
+    def serving(self):
+        """The line that a server logs when it serves."""
+        for line in self.stderr().splitlines():
+            if '"server_started"' in line:
+                return json.loads(line)
+        return None
 
     def alive(self):
         return self.process.poll() is None
@@ -199,9 +207,17 @@ class Place:
         self.started.append(process)
         return process
 
-    def serve(self, *args, ready=True):
-        """Starts a server and waits until it serves."""
-        server = self.start([self.command, "serve", *args])
+    def serve(self, *args, ready=True, tcp=False, env=None):
+        """Starts a server and waits until it serves. With `tcp` it listens on a
+        free port, too, and `server.url` is its address; otherwise it does so
+        only if the configuration or the arguments say where."""
+        name = args[args.index("-c") + 1] if "-c" in args else "postern.yaml"
+        said = re.search(r"^\s*listen:", self.read(name), re.MULTILINE)
+        if tcp:
+            args = ("--listen=127.0.0.1:0", *args)
+        elif not said and not any(arg.startswith("--listen") for arg in args):
+            args = ("--listen=none", *args)
+        server = self.start([self.command, "serve", *args], env=env)
 
         def answers():
             assert server.alive(), f"the server ended: {server.stderr()}"
@@ -209,6 +225,8 @@ class Place:
 
         if ready:
             until(answers)
+        if tcp:
+            server.url = "http://" + server.serving()["listen"]
         return server
 
     def hold(self, url):

@@ -310,7 +310,7 @@ def _(place):
     place.fails(2, "check", env={"POSTERN_CONFIG": "gone.yaml"}, says="gone.yaml")
     place.fails(2, "check", "--store", "", says="store")
     place.fails(2, "check", "--store", "sqlite:", says="sqlite:")
-    place.fails(2, "list", "--listen", "127.0.0.1:1", says="not in this version")
+    place.fails(2, "list", "--listen", "127.0.0.1", says="not an address")
 
 
 @both("with --json an error is JSON, and the exit code is the same")

@@ -222,7 +222,7 @@ def _(place):
                 "resume log",
                 "process",
                 "migrate",
-                "serve",
+                "serve --listen=none",
             )
         ]
     for result in refused:
@@ -408,7 +408,8 @@ def try_all(place, lines):
 @case("every command that the demo prints works")
 def _(place):
     with open(place.file("out"), "wb") as out:
-        server = place.start([POSTERN, "serve", "--demo"], stdout=out)
+        server = place.start([POSTERN, "serve", "--demo", "--listen=127.0.0.1:0"],
+                             stdout=out)
     until(lambda: "Control-C" in place.read("out") or not server.alive())
     lines = place.read("out").splitlines()
     tries = [line.strip() for line in lines if line.startswith("  ")]

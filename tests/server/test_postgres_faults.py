@@ -104,7 +104,7 @@ def _(place):
 def serve_at(place, shift):
     """Starts a server whose clock is wrong by `shift` seconds."""
     server = place.start(["env", f"LD_PRELOAD={SHIFT_CLOCK}",
-                          f"SHIFT_CLOCK={shift}", POSTERN, "serve"])
+                          f"SHIFT_CLOCK={shift}", POSTERN, "serve", "--listen=none"])
     until(lambda: '"serving"' in server.stderr())
     return server
 

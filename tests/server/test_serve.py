@@ -381,7 +381,7 @@ def _(place):
     place.configure()
     ours, theirs = os.openpty()
     process = subprocess.Popen(
-        [POSTERN, "serve"],
+        [POSTERN, "serve", "--listen=none"],
         cwd=place.path,
         env=place.environment(),
         stderr=theirs,
@@ -413,7 +413,7 @@ def serves_with(place, **options):
     """Checks that a server with these options serves, with failing
     handlers."""
     process = subprocess.Popen(
-        [POSTERN, "serve"],
+        [POSTERN, "serve", "--listen=none"],
         cwd=place.path,
         env=place.environment(),
         **options,
@@ -488,7 +488,7 @@ def _(place):
 def _(place):
     place.configure(SLOW.format(grace="60s", seconds=0))
     process = subprocess.Popen(
-        [POSTERN, "serve"],
+        [POSTERN, "serve", "--listen=none"],
         cwd=place.path,
         env=place.environment(),
         preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),

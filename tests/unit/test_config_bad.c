@@ -321,11 +321,6 @@ static void modes(void) {
 
 static void not_in_this_version(void) {
 	static const struct bad table[] = {
-		{ "listen: 127.0.0.1:7420",
-				"f:1:9: listen: '127.0.0.1:7420' is not in this version; "
-				"write unix:PATH" },
-		{ "ingest_listen: 0.0.0.0:80",
-				"f:1:16: ingest_listen: '0.0.0.0:80' is not in this version" },
 		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
 		{ "store: redis://u:secret@h", "f:1:8: store: the store 'redis:' needs "
 									   "libpostern-redis, which is not "

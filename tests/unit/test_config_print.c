@@ -82,7 +82,7 @@ static void as_text(void) {
 				"        timeout: 5s  # default of its kind\n");
 		/* Neither arguments nor options without effect in this version. */
 		CHECK(!strstr(text, "canary"));
-		CHECK(!strstr(text, "ingest_listen"));
+		CHECK(!strstr(text, "on_poison:"));
 	}
 	postern__buf_finish(&buf);
 	postern__config_destroy(config);
@@ -125,8 +125,8 @@ static void as_json(void) {
 		check_option(root, "max_attempts", "7", "--max-attempts");
 		check_option(root, "command_timeout", "30s", "default");
 		CHECK(!option_of(root, "unrouted"));
-		check_option(root, "listen", "none", "default");
-		CHECK(!option_of(root, "ingest_listen"));
+		check_option(root, "listen", "127.0.0.1:7420", "default");
+		CHECK(!option_of(root, "on_poison"));
 		json_t *channel = json_array_get(json_object_get(root, "channels"), 0);
 		CHECK_STR(json_string_value(json_object_get(channel, "name")),
 				"orders");
@@ -443,7 +443,7 @@ static void names_of_options(void) {
 	}
 	if (CHECK(postern__config_option_find("ingest-listen", &index, &near)) &&
 			CHECK(postern__config_option_get(index, &option))) {
-		CHECK(option.later);
+		CHECK(!option.later);
 	}
 	CHECK(!postern__config_option_find("max-atempts", &index, &near));
 	CHECK_STR(near, "max-attempts");

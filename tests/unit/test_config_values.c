@@ -33,7 +33,7 @@ handler_at(const struct postern__config *config, size_t channel,
 /* The documented defaults. */
 static void check_defaults(const struct postern__config_values *values) {
 	CHECK_STR(values->store, "sqlite:postern.db");
-	CHECK(!values->listen);
+	CHECK_STR(values->listen, "127.0.0.1:7420");
 	CHECK_INT(values->shutdown_grace_ms, 30000);
 	CHECK_INT(values->workers, 4);
 	CHECK_INT(values->polling_interval_ms, 30000);
@@ -105,7 +105,7 @@ static void nothing_set(void) {
 
 static void defaults_spelled_out(void) {
 	struct postern__config *config = parse_text(
-			"listen: none\ningest_listen: none\nmetrics: yes\n"
+			"listen: 127.0.0.1:7420\ningest_listen: none\nmetrics: yes\n"
 			"defaults:\n"
 			"  processing: parallel\n"
 			"  lock_name: InboxProcessor_{store}\n"
@@ -449,7 +449,8 @@ static void bad_flags(void) {
 							"with one of the units ms, s, m, h, d, such as "
 							"30s" },
 		{ { "listen", ":80" },
-				"--listen: ':80' is not in this version; write unix:PATH" },
+				"--listen: ':80' is not an address; write ADDRESS:PORT, "
+				"[IPv6]:PORT, unix:PATH, or none" },
 		{ { "retention-payload", "7" },
 				"--retention-payload: duration '7' has no unit; write a number "
 				"with one of the units ms, s, m, h, d, such as 30s" },
@@ -504,8 +505,8 @@ static void bad_environment(void) {
 							 "a number with one of the units ms, s, m, h, d, "
 							 "such as 30s" },
 		{ "POSTERN_LISTEN=:80",
-				"$POSTERN_LISTEN: ':80' is not in this version; "
-				"write unix:PATH" },
+				"$POSTERN_LISTEN: ':80' is not an address; write ADDRESS:PORT, "
+				"[IPv6]:PORT, unix:PATH, or none" },
 		{ "POSTERN_RETENTION_DEDUPE=1d",
 				"$POSTERN_RETENTION_DEDUPE: retention.dedupe (1d) must not be "
 				"less than retention.payload (none: unlimited): an id is "

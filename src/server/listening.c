@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sockets beside stores come first, because the commands depend on them.
+ */
+
+#include "server/listening.h"
+
+#include <postern/error.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "server/stores.h"
+
+static void add(struct postern__listening *self, struct postern__socket *socket,
+		struct postern__tcp *tcp, bool ingest_only) {
+	self->addresses[self->count++] = (struct postern__http_address){
+		.socket = socket,
+		.tcp = tcp,
+		.ingest_only = ingest_only,
+	};
+}
+
+static int open_beside(struct postern__listening *self, const char *file,
+		struct postern_error *error) {
+	struct postern__socket *socket = &self->sockets[self->socket_count];
+	int r = postern__socket_init(socket, file, error);
+	if (r == POSTERN_OK) {
+		self->socket_count++;
+		self->beside_count++;
+		add(self, socket, NULL, false);
+	}
+	return r;
+}
+
+static int open_socket(struct postern__listening *self,
+		const struct postern__config_values *values, const char *path,
+		bool ingest_only, struct postern_error *error) {
+	struct postern__socket *socket = &self->sockets[self->socket_count];
+	int r = postern__socket_init_alone(socket, path, error);
+	if (r == POSTERN_OK) {
+		self->socket_count++;
+		socket->group = values->listen_group;
+		r = postern__socket_mode_parse(values->listen_mode, &socket->mode,
+				error);
+		add(self, socket, NULL, ingest_only);
+	}
+	return r;
+}
+
+static int open_tcp(struct postern__listening *self, const char *text,
+		bool ingest_only, struct postern_error *error) {
+	struct postern__tcp *tcp = &self->tcps[self->tcp_count];
+	int r = postern__tcp_parse(text, tcp, error);
+	if (r == POSTERN_OK) {
+		r = postern__tcp_bind(tcp, error);
+	}
+	if (r == POSTERN_OK) {
+		self->tcp_count++;
+		add(self, NULL, tcp, ingest_only);
+	}
+	return r;
+}
+
+int postern__listening_open(struct postern__listening *self,
+		const struct postern__config *config,
+		const struct postern__stores *stores, struct postern_error *error) {
+	const struct postern__config_values *values =
+			postern__config_global(config);
+	const struct postern__config_listen *listen;
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < stores->count; i++) {
+		if (stores->items[i].file) {
+			r = open_beside(self, stores->items[i].file, error);
+		}
+	}
+	for (size_t i = 0;
+			r == POSTERN_OK && (listen = postern__config_listen(config, i));
+			i++) {
+		const char *path = postern__listen_path(listen->text);
+		r = path ? open_socket(self, values, path, listen->ingest_only, error)
+				 : open_tcp(self, listen->text, listen->ingest_only, error);
+	}
+	return r;
+}
+
+void postern__listening_finish(struct postern__listening *self) {
+	for (size_t i = 0; i < self->socket_count; i++) {
+		postern__socket_finish(&self->sockets[i]);
+	}
+	for (size_t i = 0; i < self->tcp_count; i++) {
+		postern__tcp_finish(&self->tcps[i]);
+	}
+	*self = (struct postern__listening){ 0 };
+}
+
+void postern__listening_write(const struct postern__listening *self,
+		struct postern__buf *out) {
+	for (size_t i = self->beside_count; i < self->count; i++) {
+		const struct postern__http_address *address = &self->addresses[i];
+		postern__buf_printf(out, "%s%s%s", i > self->beside_count ? "," : "",
+				address->socket ? POSTERN__LISTEN_PREFIX : "",
+				address->socket ? address->socket->path : address->tcp->text);
+	}
+}
+
+const char *postern__listening_tcp(const struct postern__listening *self) {
+	for (size_t i = 0; i < self->count; i++) {
+		if (self->addresses[i].tcp && !self->addresses[i].ingest_only) {
+			return self->addresses[i].tcp->text;
+		}
+	}
+	return NULL;
+}
