@@ -432,6 +432,14 @@ static void give_up_queued(struct postern_box *box,
 	}
 }
 
+/* How long a caller waits at most for a signal. Without a runner nobody else
+   starts a run that waits for its place. */
+static int64_t longest_wait_ms(const struct postern_box *box,
+		const struct postern__waiter *waiter, int64_t left_ms) {
+	bool unaided = box->workers == 0 && waiter->queued < waiter->undecided;
+	return unaided && left_ms > UNAIDED_WAIT_MS ? UNAIDED_WAIT_MS : left_ms;
+}
+
 /* With the mutex: wait until each content (NULL: none) has its receipt, and
    commit if a writer is free. */
 static void wait_decided(struct postern_box *box,
@@ -456,12 +464,8 @@ static void wait_decided(struct postern_box *box,
 			give_up_queued(box, contents, count);
 			continue;
 		}
-		/* Without a runner nobody else starts what waits for a place. */
-		int64_t most = box->workers > 0 ? left : UNAIDED_WAIT_MS;
 		postern__wait(&waiter->wake, &box->mutex,
-				left <= 0     ? 100
-				: left < most ? left
-							  : most);
+				left > 0 ? longest_wait_ms(box, waiter, left) : 100);
 	}
 }
 
