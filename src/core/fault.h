@@ -24,7 +24,7 @@ struct postern__fault {
 
 /* POSTERN_E_NOTFOUND: no such channel. */
 int postern__fault_init(struct postern__fault *fault, struct postern_box *box,
-		const char *channel, const struct postern_message *message,
+		const char *channel_name, const struct postern_message *given,
 		uint32_t attempts, const char *reason, struct postern_error *error);
 
 #endif

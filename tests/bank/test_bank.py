@@ -120,12 +120,22 @@ def run_checker_on(store, bug, seeds):
     return rules, "" if good else f"the checker: exit {code}; {output[-400:]}"
 
 
+def passes(place):
+    """POINT:FIRST-LAST is several passes of a point, as POINT:NUMBER each."""
+    point, numbers = place.split(":")
+    first, _, last = numbers.partition("-")
+    return [f"{point}:{n}" for n in range(int(first), int(last or first) + 1)]
+
+
 def run_point(place, bug=None):
     """The problems after a crash point failed in the scenario on a
     database."""
-    life = {"POSTERN_FAIL_AT": place, **choose(bug)}
-    trial = sweep.Trial(place, sweep.Story("pump"), [life], killed=False)
-    return sweep.attempt(trial).problems
+    problems = []
+    for one in passes(place):
+        life = {"POSTERN_FAIL_AT": one, **choose(bug)}
+        trial = sweep.Trial(one, sweep.Story("pump"), [life], killed=False)
+        problems += sweep.attempt(trial).problems
+    return problems
 
 
 def run_power(bug):
