@@ -30,8 +30,8 @@ enum { BEGIN, MARK, ROW, COMMIT, COUNT };
 
 static const char *const texts[COUNT] = {
 	[BEGIN] = "BEGIN IMMEDIATE",
-	[MARK] = "INSERT INTO postern_marker (key, fence, lease_until, at)"
-			 " VALUES (?1, ?2, 0, ?3)",
+	[MARK] = ("INSERT INTO postern_marker (key, fence, lease_until, at)"
+			  " VALUES (?1, ?2, 0, ?3)"),
 	[ROW] = EFFECT,
 	[COMMIT] = "COMMIT",
 };
