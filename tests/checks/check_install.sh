@@ -40,7 +40,10 @@ install_static() {
 
 everything_is_there() {
 	for file in include/postern/version.h lib/libpostern.a \
-		lib/libpostern.so lib/libpostern.so.0 lib/pkgconfig/postern.pc; do
+		lib/libpostern.so lib/libpostern.so.0 lib/pkgconfig/postern.pc \
+		share/postern/clients/python/postern.py \
+		share/postern/clients/node/postern.mjs \
+		share/postern/clients/receiver/postgres.sql; do
 		[ -e "$place/image/usr/$file" ] ||
 			{ echo "missing: $file"; return 1; }
 	done
