@@ -472,6 +472,14 @@ POSTERN_EXPORT int postern_box_accept_async(struct postern_box *box,
 		const char *channel, const struct postern_message *message,
 		postern_accepted *done, void *context, struct postern_error *error);
 
+/* Headers of a message that was quarantined by a source (postern/source.h): why
+   it could not be accepted, and the id and the time it had, if they could not
+   be kept. A body over the limit is not quarantined. */
+#define POSTERN_QUARANTINE_REASON "postern-quarantine-reason"
+#define POSTERN_QUARANTINE_ID "postern-quarantine-id"
+#define POSTERN_QUARANTINE_TIME "postern-quarantine-time"
+#define POSTERN_QUARANTINE_BODY_LEN_MAX ((size_t)16 * 1024 * 1024)
+
 /* The type of a fault event. */
 #define POSTERN_FAULT_TYPE "postern.fault"
 

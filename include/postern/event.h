@@ -195,7 +195,10 @@ enum postern_event_object {
 			"handler released: a run succeeded") \
 	X(WRITER_HELD, writer_held, WARN, DELIVERY, FIELDS_RUN_HELD, \
 			"a transactional run has the only writer of the store for more " \
-			"than a second; all other writes wait for it")
+			"than a second; all other writes wait for it") \
+	X(SOURCE_QUARANTINED, source_quarantined, WARN, SOURCE, \
+			FIELDS_SOURCE_REJECTED, \
+			"message of a source quarantined")
 /* clang-format on */
 
 enum postern_event_kind {

@@ -112,6 +112,7 @@ struct postern_source_state {
 	uint64_t rejected;
 	uint64_t unavailable;
 	uint64_t failed; /* a handler failed, in a channel that answers with that */
+	uint64_t quarantined; /* of the rejected and the conflicts: were kept */
 };
 
 /*

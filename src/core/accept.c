@@ -15,6 +15,7 @@
 #include "core/commit.h"
 #include "core/content_keys.h"
 #include "core/inline.h"
+#include "core/quarantine.h"
 #include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -155,10 +156,11 @@ static bool rejects_unrouted(const struct postern__channel *channel) {
 				   postern__channel_is_inline(channel));
 }
 
-/* Check a message and create its content. */
+/* Check a message and create its content.
+   parks: what is unrouted is parked, whatever the channel says. */
 static int prepare_content(struct postern__channel *channel,
-		const struct postern_message *given, struct postern__content **out,
-		struct postern_error *error) {
+		const struct postern_message *given, bool parks,
+		struct postern__content **out, struct postern_error *error) {
 	struct postern_message copy = { 0 };
 	char id[POSTERN__GENERATED_ID_LEN + 1];
 	const struct postern_message *message = given;
@@ -186,7 +188,7 @@ static int prepare_content(struct postern__channel *channel,
 	}
 	const char *type = message->type ? message->type : "";
 	size_t routes = count_routes(channel, type);
-	if (routes == 0 && rejects_unrouted(channel)) {
+	if (routes == 0 && !parks && rejects_unrouted(channel)) {
 		postern__meter_reject(channel->generation->box, channel);
 		return postern__fail(error, POSTERN_E_INVALID,
 				"no handler of channel '%s' wants the type '%s'", channel->name,
@@ -348,6 +350,31 @@ static bool ignores_conflict(const struct postern__content *content) {
 		   (wanted == POSTERN_CONFLICT_REJECT && !content->accept.key.is_id);
 }
 
+/* Keep a message whose identity another one has. True: the copy that is kept
+   has the receipt. */
+static bool quarantine_conflict(struct postern_box *box,
+		struct postern__content *content) {
+	struct postern__content *copy;
+	struct postern_receipt *receipt = &content->receipt;
+	struct postern_error why = receipt->error;
+	if (!content->quarantined || content->is_inline) {
+		return false;
+	}
+	int r = postern__quarantine_content(content->channel, &content->message,
+			why.text, &copy, &receipt->error);
+	if (r) {
+		return false;
+	}
+	content->quarantined(content->context, &why);
+	copy->done = content->done;
+	copy->context = content->context;
+	(void)pthread_mutex_lock(&box->mutex);
+	queue_accept(box, copy, NULL);
+	(void)pthread_cond_signal(&box->wake);
+	(void)pthread_mutex_unlock(&box->mutex);
+	return true;
+}
+
 void postern__accept_decide(struct postern_box *box,
 		struct postern__content *content, int code,
 		const struct postern_error *error) {
@@ -367,6 +394,10 @@ void postern__accept_decide(struct postern_box *box,
 		if (reported) {
 			(void)postern__fail(&receipt->error, reported, "%s",
 					receipt_text(content, reported));
+			if (reported == POSTERN_E_CONFLICT &&
+					quarantine_conflict(box, content)) {
+				return;
+			}
 		} else {
 			explain_parked(content, &receipt->error);
 		}
@@ -477,7 +508,7 @@ static int prepare_message(struct postern_box *box, const char *channel_name,
 	int r = acquire_channel(box, channel_name, &channel, error);
 	if (!r) {
 		struct postern_generation *generation = channel->generation;
-		r = prepare_content(channel, message, out, error);
+		r = prepare_content(channel, message, false, out, error);
 		postern__generation_release(generation);
 	}
 	return r;
@@ -542,7 +573,7 @@ static size_t accept_piece(struct postern_box *box,
 		*receipt = (struct postern_receipt){ 0 };
 		pieces[taken] = NULL;
 		int r = prepare_content(channel, message_at(messages, stride, taken),
-				&pieces[taken], &receipt->error);
+				false, &pieces[taken], &receipt->error);
 		if (!r) {
 			bytes += pieces[taken]->bytes;
 		}
@@ -595,19 +626,14 @@ int postern_box_accept_batch(struct postern_box *box, const char *channel_name,
 	return POSTERN_OK;
 }
 
-int postern_box_accept_async(struct postern_box *box, const char *channel_name,
-		const struct postern_message *message, postern_accepted *done,
-		void *context, struct postern_error *error) {
-	struct postern__content *content;
-	/* Refused inside a transaction: this call would not wait, but the message
-	   would be accepted even if the transaction is rolled back. */
-	int r = prepare_message(box, channel_name, message, &content, error);
-	if (r) {
-		return r;
-	}
+/* Queue a content that nobody waits for; it is released if that fails. */
+static int queue_async(struct postern_box *box,
+		struct postern__content *content,
+		const struct postern__accept_call *call, struct postern_error *error) {
 	postern__point("accept-async.before");
-	content->done = done;
-	content->context = context;
+	content->done = call->done;
+	content->quarantined = call->quarantined;
+	content->context = call->context;
 	(void)pthread_mutex_lock(&box->mutex);
 	bool full = box->accept_count >= POSTERN__ASYNC_COUNT_MAX ||
 				box->accept_bytes + content->bytes > POSTERN__ASYNC_BYTES_MAX;
@@ -623,4 +649,85 @@ int postern_box_accept_async(struct postern_box *box, const char *channel_name,
 				"too many messages are waiting to be stored; retry later");
 	}
 	return POSTERN_OK;
+}
+
+int postern_box_accept_async(struct postern_box *box, const char *channel_name,
+		const struct postern_message *message, postern_accepted *done,
+		void *context, struct postern_error *error) {
+	const struct postern__accept_call call = { .done = done,
+		.context = context };
+	struct postern__content *content;
+	/* Refused inside a transaction: this call would not wait, but the message
+	   would be accepted even if the transaction is rolled back. */
+	int r = prepare_message(box, channel_name, message, &content, error);
+	return r ? r : queue_async(box, content, &call, error);
+}
+
+/* What cannot be accepted, as the content that is kept instead. */
+static int prepare_kept(struct postern__channel *channel,
+		const struct postern_message *message,
+		const struct postern__accept_call *call, struct postern__content **out,
+		struct postern_error *error) {
+	bool stores = call->quarantined && !postern__channel_is_inline(channel);
+	struct postern_error why;
+	int r = prepare_content(channel, message, stores, out, &why);
+	if (r == POSTERN_E_INVALID && stores) {
+		r = postern__quarantine_content(channel, message, why.text, out, error);
+	} else if (!r && stores && (*out)->accept.fate == POSTERN_FATE_PARK &&
+			   channel->unrouted == POSTERN_UNROUTED_REJECT) {
+		(void)postern__fail(&why, POSTERN_E_INVALID,
+				"no handler of channel '%s' wants the type '%s'; parked",
+				channel->name, (*out)->message.type);
+	} else {
+		if (r && error) {
+			*error = why;
+		}
+		return r;
+	}
+	if (!r) {
+		call->quarantined(call->context, &why);
+	}
+	return r;
+}
+
+int postern__accept_async(struct postern_box *box, const char *channel_name,
+		const struct postern_message *message,
+		const struct postern__accept_call *call, struct postern_error *error) {
+	struct postern__content *content;
+	struct postern__channel *channel;
+	int r = acquire_channel(box, channel_name, &channel, error);
+	if (!r) {
+		struct postern_generation *generation = channel->generation;
+		r = prepare_kept(channel, message, call, &content, error);
+		postern__generation_release(generation);
+	}
+	return r ? r : queue_async(box, content, call, error);
+}
+
+int postern__quarantine_async(struct postern_box *box, const char *channel_name,
+		const struct postern_message *message, const char *reason,
+		const struct postern__accept_call *call, struct postern_error *error) {
+	struct postern__content *content;
+	struct postern__channel *channel;
+	struct postern_error why;
+	int r = acquire_channel(box, channel_name, &channel, error);
+	if (r) {
+		return r;
+	}
+	struct postern_generation *generation = channel->generation;
+	(void)postern__fail(&why, POSTERN_E_INVALID, "%s", reason);
+	if (postern__channel_is_inline(channel)) {
+		r = POSTERN_E_INVALID;
+		if (error) {
+			*error = why;
+		}
+	} else {
+		r = postern__quarantine_content(channel, message, reason, &content,
+				error);
+	}
+	postern__generation_release(generation);
+	if (!r) {
+		call->quarantined(call->context, &why);
+	}
+	return r ? r : queue_async(box, content, call, error);
 }

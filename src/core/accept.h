@@ -42,6 +42,8 @@ struct postern__content {
 	struct postern_receipt receipt;
 	struct postern__waiter *waiter; /* the call that waits; NULL: none */
 	postern_accepted *done;         /* may be NULL */
+	/* NULL: what conflicts is not quarantined */
+	void (*quarantined)(void *context, const struct postern_error *why);
 	void *context;
 
 	/* Inline delivery: the runs whose results are not passed on, and what they

@@ -474,6 +474,63 @@ int postern__rabbitmq_envelope_read(const amqp_basic_properties_t *properties,
 	return r;
 }
 
+/* A text up to its first zero byte; NULL: absent, or out of memory. */
+static const char *salvage_text(struct postern__arena *arena, bool present,
+		amqp_bytes_t bytes) {
+	return present ? postern__arena_copy(arena, bytes.bytes, bytes.len) : NULL;
+}
+
+/* All headers with a value that is text, and the prefix of attributes. */
+static int salvage_headers(const amqp_basic_properties_t *properties,
+		struct postern__arena *arena, struct postern_message *message,
+		struct postern_error *error) {
+	bool present = properties->_flags & AMQP_BASIC_HEADERS_FLAG;
+	int count = present ? properties->headers.num_entries : 0;
+	count = count < POSTERN_HEADER_COUNT_MAX ? count : POSTERN_HEADER_COUNT_MAX;
+	struct postern_header *headers =
+			postern__arena_array(arena, (size_t)count + 1, sizeof *headers);
+	if (!headers) {
+		return fail_memory(error);
+	}
+	message->headers = headers;
+	for (int i = 0; i < count; i++) {
+		const amqp_table_entry_t *entry = &properties->headers.entries[i];
+		const char *value;
+		int r = postern__rabbitmq_value_text(&entry->value, arena, &value,
+				error);
+		const char *name = r ? NULL : salvage_text(arena, true, entry->key);
+		if (r == POSTERN_E_NOMEM) {
+			return r;
+		}
+		if (name) {
+			headers[message->header_count++] =
+					(struct postern_header){ name, value };
+		}
+	}
+	return POSTERN_OK;
+}
+
+int postern__rabbitmq_envelope_salvage(const amqp_basic_properties_t
+											   *properties,
+		struct postern__arena *arena, struct postern_message *out,
+		struct postern_error *error) {
+	amqp_flags_t flags = properties->_flags;
+	*out = (struct postern_message){
+		.size = sizeof *out,
+		.transport = "rabbitmq",
+		.id = salvage_text(arena, flags & AMQP_BASIC_MESSAGE_ID_FLAG,
+				properties->message_id),
+		.type = salvage_text(arena, flags & AMQP_BASIC_TYPE_FLAG,
+				properties->type),
+		.content_type = salvage_text(arena,
+				flags & AMQP_BASIC_CONTENT_TYPE_FLAG, properties->content_type),
+		.correlation_id =
+				salvage_text(arena, flags & AMQP_BASIC_CORRELATION_ID_FLAG,
+						properties->correlation_id),
+	};
+	return salvage_headers(properties, arena, out, error);
+}
+
 int postern__rabbitmq_envelope_event(struct postern_message *message,
 		struct postern__arena *arena, struct postern_error *error) {
 	struct postern__json_value event;

@@ -159,6 +159,12 @@ int postern__rabbitmq_envelope_read(const amqp_basic_properties_t *properties,
 		const struct postern__rabbitmq_mapping *mapping,
 		struct postern__arena *arena, struct postern_message *out,
 		bool *structured_out, struct postern_error *error);
+/* What there is of a delivery that cannot become a message, for a quarantine:
+   texts that may be invalid. POSTERN_E_NOMEM. */
+int postern__rabbitmq_envelope_salvage(const amqp_basic_properties_t
+											   *properties,
+		struct postern__arena *arena, struct postern_message *out,
+		struct postern_error *error);
 /* Replace the message by the CloudEvent in its body. */
 int postern__rabbitmq_envelope_event(struct postern_message *message,
 		struct postern__arena *arena, struct postern_error *error);
@@ -193,6 +199,7 @@ bool postern__rabbitmq_outgoing_fill(struct postern__rabbitmq_outgoing *self,
 		const struct postern_message *message);
 
 enum postern__rabbitmq_unacceptable {
+	RABBITMQ_UNACCEPTABLE_QUARANTINE,
 	RABBITMQ_UNACCEPTABLE_REJECT,
 	RABBITMQ_UNACCEPTABLE_DROP
 };

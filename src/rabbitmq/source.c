@@ -57,6 +57,7 @@ struct slot {
 	enum slot_state state;
 	struct postern__arena arena; /* of the message */
 	struct postern_message message;
+	const char *why; /* it cannot be a message; NULL: it is one */
 	size_t bytes;
 };
 
@@ -65,8 +66,7 @@ struct arriving {
 	struct slot *slot; /* NULL: none */
 	bool has_header;
 	bool structured;
-	bool oversized;
-	char *body;
+	char *body; /* NULL: it is not kept */
 	uint64_t size;
 	uint64_t received;
 	char why[POSTERN_ERROR_TEXT_MAX]; /* it is unacceptable; "": it is not */
@@ -234,11 +234,12 @@ static void settle(struct rabbit *self, uint64_t position,
 		enum slot_state state) {
 	struct slot *slot = slot_at(self, position);
 	empty_slot(self, slot);
+	slot->why = NULL;
 	slot->state = state;
 	(void)postern_prefix_done(self->prefix, position);
 }
 
-/* A message that will never be accepted. */
+/* A message that will never be accepted, and is not quarantined. */
 static void refuse(struct rabbit *self, uint64_t position) {
 	if (self->on_unacceptable == RABBITMQ_UNACCEPTABLE_DROP) {
 		settle(self, position, SLOT_DONE);
@@ -287,6 +288,18 @@ static void take_completions(struct rabbit *self) {
 	}
 }
 
+static bool pass_slot(struct rabbit *self, struct slot *slot) {
+	slot->state = SLOT_SENT;
+	bool taken = slot->why ? postern_sink_quarantine(self->sink, NULL,
+									 &slot->message, slot->why, self->cursor)
+						   : postern_sink_accept(self->sink, NULL,
+									 &slot->message, self->cursor);
+	if (!taken) {
+		slot->state = SLOT_READY;
+	}
+	return taken;
+}
+
 /* Pass on what has arrived, in its order. */
 static void pass_on(struct rabbit *self) {
 	uint64_t end =
@@ -300,15 +313,10 @@ static void pass_on(struct rabbit *self) {
 		/* Positions from next_ack on have a slot of their own. */
 		bool ready =
 				self->cursor >= self->next_ack && slot->state == SLOT_READY;
-		if (ready) {
-			slot->state = SLOT_SENT;
-			if (!postern_sink_accept(self->sink, NULL, &slot->message,
-						self->cursor)) {
-				slot->state = SLOT_READY;
-				return;
-			}
-			self->in_flight++;
+		if (ready && !pass_slot(self, slot)) {
+			return;
 		}
+		self->in_flight += ready;
 		self->cursor++;
 	}
 }
@@ -319,7 +327,7 @@ static void delivery_complete(struct rabbit *self) {
 	struct slot *slot = arriving->slot;
 	struct postern_error error;
 	uint64_t position = self->base + self->received;
-	if (!arriving->why[0]) {
+	if (arriving->body) {
 		slot->message.body = arriving->body;
 		slot->message.body_len = (size_t)arriving->size;
 	}
@@ -332,7 +340,12 @@ static void delivery_complete(struct rabbit *self) {
 	slot->bytes = slot->arena.bytes_held;
 	self->bytes += slot->bytes;
 	arriving->slot = NULL;
-	if (arriving->why[0]) {
+	slot->why = arriving->why[0]
+						? postern__arena_strdup(&slot->arena, arriving->why)
+						: NULL;
+	if (arriving->why[0] && !(slot->why && arriving->body &&
+									self->on_unacceptable ==
+											RABBITMQ_UNACCEPTABLE_QUARANTINE)) {
 		postern_sink_reject(self->sink, position, arriving->why);
 		refuse(self, position);
 	}
@@ -392,27 +405,30 @@ static int read_header(struct rabbit *self, const amqp_frame_t *frame,
 	}
 	arriving->has_header = true;
 	arriving->size = frame->payload.properties.body_size;
-	arriving->oversized = arriving->size > POSTERN_BODY_LEN_MAX;
 	int r = postern__rabbitmq_envelope_read(frame->payload.properties.decoded,
 			&mapping, &slot->arena, &slot->message, &arriving->structured,
 			error);
-	if (r == POSTERN_E_NOMEM) {
-		return r;
+	if (r && r != POSTERN_E_NOMEM) {
+		(void)snprintf(arriving->why, sizeof arriving->why, "%s", error->text);
+		arriving->structured = false;
+		r = postern__rabbitmq_envelope_salvage(frame->payload.properties
+													   .decoded,
+				&slot->arena, &slot->message, error);
 	}
 	if (r) {
-		(void)snprintf(arriving->why, sizeof arriving->why, "%s", error->text);
-	} else if (arriving->oversized) {
+		return r;
+	}
+	if (arriving->size > POSTERN_BODY_LEN_MAX) {
 		(void)snprintf(arriving->why, sizeof arriving->why,
 				"the body has %llu bytes, the limit is %zu",
 				(unsigned long long)arriving->size, POSTERN_BODY_LEN_MAX);
-	} else {
-		arriving->body =
-				postern__arena_alloc(&slot->arena, (size_t)arriving->size + 1);
+		return POSTERN_OK;
 	}
-	if (!arriving->body && !arriving->why[0]) {
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	return POSTERN_OK;
+	arriving->body =
+			postern__arena_alloc(&slot->arena, (size_t)arriving->size + 1);
+	return arriving->body
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 }
 
 static int read_body(struct rabbit *self, amqp_bytes_t fragment,
@@ -598,6 +614,8 @@ static int rabbit_start(struct postern_source *source,
 	self->host = 0;
 	self->connect_at_ms = 0;
 	self->retry_at_ms = 0;
+	postern_sink_set_quarantine(sink,
+			self->on_unacceptable == RABBITMQ_UNACCEPTABLE_QUARANTINE);
 	postern__rabbitmq_peer_enter(&self->peer);
 	return start_thread(self, error);
 }

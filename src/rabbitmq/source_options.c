@@ -71,8 +71,8 @@ static const struct postern_option options[] = {
 			.type = POSTERN_OPTION_CHOICE,
 			.offset = offsetof(struct postern__rabbitmq_source_settings,
 					on_unacceptable),
-			.choices = "reject|drop",
-			.fallback = "reject",
+			.choices = "quarantine|reject|drop",
+			.fallback = "quarantine",
 			.help = "what happens to a message that can never be accepted",
 	},
 	{

@@ -289,6 +289,7 @@ static void write_source(struct postern__buf *buf, const char *store,
 	postern__json_pair_uint(buf, "duplicates", source->duplicates);
 	postern__json_pair_uint(buf, "conflicts", source->conflicts);
 	postern__json_pair_uint(buf, "rejected", source->rejected);
+	postern__json_pair_uint(buf, "quarantined", source->quarantined);
 	postern__json_pair_uint(buf, "unavailable", source->unavailable);
 	postern__json_close(buf, '}');
 }

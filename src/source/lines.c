@@ -77,6 +77,7 @@ struct lines {
 	char *path; /* "-": standard input */
 	bool follow;
 	uint32_t max_attempts;
+	bool quarantines;
 	struct postern_sink *sink;
 	struct postern_completions *completions;
 	struct postern_prefix *prefix;
@@ -171,6 +172,26 @@ static void take_completions(struct lines *self) {
 	} while (count == 64);
 }
 
+/* A line that is no message; false: the source is paused. */
+static bool refuse_line(struct lines *self, uint64_t number, const char *why) {
+	const struct line *line = line_at(self, number);
+	const struct postern_message message = {
+		.size = sizeof(message),
+		.transport = "lines",
+		.body = line->text,
+		.body_len = line->len,
+	};
+	/* It is given up if the channel keeps nothing. */
+	if (self->quarantines && !line->given_up) {
+		return postern_sink_quarantine(self->sink, NULL, &message, why, number);
+	}
+	if (!line->given_up) {
+		postern_sink_reject(self->sink, number, why);
+	}
+	line_done(self, number);
+	return true;
+}
+
 /* Send one line; false: the source is paused. */
 static bool send_line(struct lines *self, uint64_t number) {
 	struct line *line = line_at(self, number);
@@ -190,8 +211,7 @@ static bool send_line(struct lines *self, uint64_t number) {
 		retry_later(self);
 		taken = false;
 	} else if (r) {
-		postern_sink_reject(self->sink, number, error.text);
-		line_done(self, number);
+		taken = refuse_line(self, number, error.text);
 	} else {
 		message.transport = "lines";
 		taken = line->given_up ? postern_sink_fault(self->sink, NULL, &message,
@@ -458,6 +478,7 @@ static int lines_start(struct postern_source *source, struct postern_sink *sink,
 		struct postern_error *error) {
 	struct lines *self = from_base(source);
 	self->sink = sink;
+	postern_sink_set_quarantine(sink, self->quarantines);
 	self->stopping = false;
 	self->ending = false;
 	self->retry_at_ms = 0;
@@ -536,6 +557,7 @@ struct settings {
 	bool follow;
 	uint64_t max_line_size;
 	uint32_t max_attempts;
+	int on_unacceptable; /* 0: reject, 1: quarantine */
 };
 
 static int lines_create(const void *given, struct postern_source **out,
@@ -549,6 +571,7 @@ static int lines_create(const void *given, struct postern_source **out,
 	self->fd = -1;
 	self->follow = settings->follow;
 	self->max_attempts = settings->max_attempts;
+	self->quarantines = settings->on_unacceptable == 1;
 	postern__line_reader_init(&self->reader, (size_t)settings->max_line_size);
 	self->path = strdup(settings->file);
 	int r = self->path ? POSTERN_OK
@@ -601,6 +624,14 @@ static const struct postern_option lines_options[] = {
 			.fallback = "5",
 			.help = "modes guard and direct: how often a line that fails is "
 					"sent before it is given up",
+	},
+	{
+			.name = "on_unacceptable",
+			.type = POSTERN_OPTION_CHOICE,
+			.offset = offsetof(struct settings, on_unacceptable),
+			.choices = "reject|quarantine",
+			.fallback = "reject",
+			.help = "what happens to a line that can never be accepted",
 	},
 };
 

@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "base/wait.h"
 #include "core/fault.h"
+#include "core/quarantine.h"
 
 #define IN_FLIGHT_DEFAULT 10000
 #define IN_FLIGHT_BYTES_DEFAULT ((size_t)32 * 1024 * 1024)
@@ -33,6 +34,7 @@ struct postern_sink {
 	char *channel; /* may be NULL */
 	size_t count_max;
 	size_t bytes_max;
+	bool quarantines; /* set before the first message */
 
 	pthread_mutex_t mutex;
 	pthread_cond_t idle; /* busy became 0 */
@@ -54,6 +56,7 @@ struct postern_sink {
 	int64_t error_at_ms;
 	char error[POSTERN_ERROR_TEXT_MAX];
 	uint64_t verdicts[POSTERN_VERDICT_COUNT];
+	uint64_t quarantined;
 };
 
 /* A message in flight. */
@@ -64,6 +67,9 @@ struct entry {
 	size_t bytes;
 	bool default_channel;
 	bool fault; /* about a message that was counted when it failed */
+	/* Why it is quarantined, unless the store has such a message; NULL: it is
+	   not. */
+	struct postern_error *why;
 };
 
 const char *postern_verdict_name(enum postern_verdict verdict) {
@@ -211,17 +217,25 @@ const char *postern__sink_name(const struct postern_sink *sink) {
 	return sink->name;
 }
 
-static void report_rejected(struct postern_sink *sink, uint64_t tag,
-		const char *why) {
+static void report_unacceptable(struct postern_sink *sink,
+		enum postern_event_kind kind, uint64_t tag, const char *why) {
 	postern__emit_text(sink->context.box,
 			&(struct postern_event){
-					.kind = POSTERN_EVENT_SOURCE_REJECTED,
+					.kind = kind,
 					.source = sink->name,
 					.tag = tag,
 					.error = why,
 			},
-			"source '%s': %s %llu rejected: %s", sink->name,
-			sink->source->ops->tag_name, (unsigned long long)tag, why);
+			"source '%s': %s %llu %s: %s", sink->name,
+			sink->source->ops->tag_name, (unsigned long long)tag,
+			kind == POSTERN_EVENT_SOURCE_QUARANTINED ? "quarantined"
+													 : "rejected",
+			why);
+}
+
+static void report_rejected(struct postern_sink *sink, uint64_t tag,
+		const char *why) {
+	report_unacceptable(sink, POSTERN_EVENT_SOURCE_REJECTED, tag, why);
 }
 
 /* With the mutex: whether a paused source should continue. */
@@ -233,6 +247,17 @@ static bool take_resume(struct postern_sink *sink) {
 		sink->paused = false;
 	}
 	return resumes;
+}
+
+/* With the mutex. What is quarantined is counted by its reason. */
+static void count_verdict(struct postern_sink *sink, const struct entry *entry,
+		enum postern_verdict verdict) {
+	bool kept = entry->why && verdict == POSTERN_VERDICT_ACCEPTED;
+	if (kept) {
+		verdict = verdict_of(entry->why->code, entry->default_channel);
+	}
+	sink->verdicts[verdict] += !entry->fault;
+	sink->quarantined += kept;
 }
 
 /* Deliver the completion of an entry that is no longer in the list; `busy` was
@@ -247,10 +272,13 @@ static void deliver(struct postern_sink *sink, const struct entry *entry,
 	};
 	if (completion.verdict == POSTERN_VERDICT_REJECTED) {
 		report_rejected(sink, entry->tag, receipt->error.text);
+	} else if (completion.verdict == POSTERN_VERDICT_ACCEPTED && entry->why) {
+		report_unacceptable(sink, POSTERN_EVENT_SOURCE_QUARANTINED, entry->tag,
+				entry->why->text);
 	}
 	sink->source->ops->complete(sink->source, &completion);
 	(void)pthread_mutex_lock(&sink->mutex);
-	sink->verdicts[completion.verdict] += !entry->fault;
+	count_verdict(sink, entry, completion.verdict);
 	sink->count--;
 	sink->bytes -= entry->bytes;
 	bool resumes = take_resume(sink);
@@ -274,8 +302,22 @@ static void entry_decided(void *context,
 	if (awaited) {
 		deliver(sink, entry, receipt);
 	}
+	free(entry->why);
 	free(entry);
 	unref(sink);
+}
+
+/* The box keeps a message that it cannot accept. */
+static void entry_quarantined(void *context, const struct postern_error *why) {
+	struct entry *entry = context;
+	struct postern_error *copy =
+			entry->why ? entry->why : malloc(sizeof(*copy));
+	if (copy) { /* else it counts as accepted */
+		*copy = *why;
+		(void)pthread_mutex_lock(&entry->sink->mutex);
+		entry->why = copy;
+		(void)pthread_mutex_unlock(&entry->sink->mutex);
+	}
 }
 
 static void room_appeared(struct postern__room_waiter *waiter) {
@@ -337,10 +379,27 @@ static void pause_for_room(struct postern_sink *sink, size_t bytes) {
 	}
 }
 
-/* Queue a message whose place is reserved. */
+static int queue_entry(struct postern_sink *sink, const char *channel,
+		const struct postern_message *message, const char *reason,
+		struct entry *entry, struct postern_error *error) {
+	struct postern_box *box = sink->context.box;
+	const struct postern__accept_call call = {
+		.done = entry_decided,
+		.quarantined = reason || (sink->quarantines && !entry->fault)
+							   ? entry_quarantined
+							   : NULL,
+		.context = entry,
+	};
+	return reason ? postern__quarantine_async(box, channel, message, reason,
+							&call, error)
+				  : postern__accept_async(box, channel, message, &call, error);
+}
+
+/* Queue a message whose place is reserved.
+   reason: why it is quarantined; NULL: it is accepted. */
 static int queue_message(struct postern_sink *sink, const char *channel,
-		const struct postern_message *message, const struct entry *given,
-		struct postern_error *error) {
+		const struct postern_message *message, const char *reason,
+		const struct entry *given, struct postern_error *error) {
 	struct entry *entry = malloc(sizeof(*entry));
 	if (!entry) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -350,20 +409,21 @@ static int queue_message(struct postern_sink *sink, const char *channel,
 	postern__list_push_back(&sink->entries, &entry->link);
 	sink->refs++;
 	(void)pthread_mutex_unlock(&sink->mutex);
-	int r = postern_box_accept_async(sink->context.box, channel, message,
-			entry_decided, entry, error);
+	int r = queue_entry(sink, channel, message, reason, entry, error);
 	if (r) {
 		(void)pthread_mutex_lock(&sink->mutex);
 		postern__list_remove(&entry->link);
 		sink->refs--; /* never the last: the runner has one */
 		(void)pthread_mutex_unlock(&sink->mutex);
+		free(entry->why);
 		free(entry);
 	}
 	return r;
 }
 
 static bool accept_entry(struct postern_sink *sink, const char *channel,
-		const struct postern_message *message, uint64_t tag, bool fault) {
+		const struct postern_message *message, const char *reason, uint64_t tag,
+		bool fault) {
 	const struct entry entry = {
 		.sink = sink,
 		.tag = tag,
@@ -376,7 +436,7 @@ static bool accept_entry(struct postern_sink *sink, const char *channel,
 	}
 	struct postern_receipt receipt = { 0 };
 	int r = queue_message(sink, channel ? channel : sink->channel, message,
-			&entry, &receipt.error);
+			reason, &entry, &receipt.error);
 	if (r == POSTERN_E_BUSY) {
 		pause_for_room(sink, entry.bytes);
 	} else if (r) {
@@ -388,7 +448,17 @@ static bool accept_entry(struct postern_sink *sink, const char *channel,
 
 bool postern_sink_accept(struct postern_sink *sink, const char *channel,
 		const struct postern_message *message, uint64_t tag) {
-	return accept_entry(sink, channel, message, tag, false);
+	return accept_entry(sink, channel, message, NULL, tag, false);
+}
+
+bool postern_sink_quarantine(struct postern_sink *sink, const char *channel,
+		const struct postern_message *message, const char *reason,
+		uint64_t tag) {
+	return accept_entry(sink, channel, message, reason, tag, false);
+}
+
+void postern_sink_set_quarantine(struct postern_sink *sink, bool on) {
+	sink->quarantines = on;
 }
 
 /* Nothing has to be published: complete it on this thread. */
@@ -414,7 +484,7 @@ bool postern_sink_fault(struct postern_sink *sink, const char *channel,
 	if (r || !fault.to[0]) {
 		return complete_at_once(sink, tag, &receipt);
 	}
-	return accept_entry(sink, fault.to, &fault.message, tag, true);
+	return accept_entry(sink, fault.to, &fault.message, NULL, tag, true);
 }
 
 void postern_sink_reject(struct postern_sink *sink, uint64_t tag,
@@ -547,6 +617,7 @@ static void abandon_entries(struct postern_sink *sink) {
 	while ((link = postern__list_pop_front(&sink->entries))) {
 		/* The box may free the entry as soon as the mutex is released. */
 		struct entry entry = *container_of(link, struct entry, link);
+		entry.why = NULL;
 		sink->busy++;
 		(void)pthread_mutex_unlock(&sink->mutex);
 		deliver(sink, &entry, &receipt);
@@ -596,5 +667,6 @@ void postern__sink_state(struct postern_sink *sink,
 	out->rejected = sink->verdicts[POSTERN_VERDICT_REJECTED];
 	out->unavailable = sink->verdicts[POSTERN_VERDICT_UNAVAILABLE];
 	out->failed = sink->verdicts[POSTERN_VERDICT_FAILED];
+	out->quarantined = sink->quarantined;
 	(void)pthread_mutex_unlock(&sink->mutex);
 }

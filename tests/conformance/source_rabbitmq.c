@@ -128,6 +128,7 @@ static struct postern_source *create(void) {
 		{ "queue", QUEUE },
 		{ "prefetch", PREFETCH },
 		{ "source", "test" },
+		{ "on_unacceptable", "reject" },
 	};
 	struct postern_error error;
 	must(postern__source_create(&postern__rabbitmq_source_kind, settings,

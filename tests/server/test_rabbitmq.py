@@ -129,11 +129,14 @@ def deepen(properties):
     return {**properties, "headers": {"deep": [deep, "x" * 9000]}}
 
 
-@case("what cannot be accepted is rejected, and stops no other message")
-def _(place):
+def with_dead_letters():
     dead = rabbit.queue()
-    queue = rabbit.queue(**{
-        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name})
+    return rabbit.queue(**{"x-dead-letter-exchange": "",
+                           "x-dead-letter-routing-key": dead.name}), dead
+
+
+def put_bad(queue):
+    """Each of the bad ones, and a good one after it."""
     messages = []
     for what, body, properties in BAD:
         if "deep" in what:
@@ -141,7 +144,84 @@ def _(place):
         messages += [(body, properties),
                      (b"good", {"message_id": f"after-{len(messages)}"})]
     queue.put_all(messages)
+
+
+def poisoned(place):
+    return place.ok("list", "--state", "poisoned", "--json").json()
+
+
+@case("what cannot be accepted is quarantined with its reason, and no handler runs")
+def _(place):
+    queue, dead = with_dead_letters()
+    put_bad(queue)
     serve(place, queue, more="    max_message_size: 1KiB\n")
+    until(lambda: rabbit.state(place)["quarantined"] == len(BAD))
+    equal(rabbit.state(place)["rejected"], len(BAD))
+    until(lambda: len(place.read("log.out").split()) == len(BAD))
+    assert "quarantine" not in place.read("log.out")
+    rows = poisoned(place)
+    equal(len(rows), len(BAD))
+    reasons = " | ".join(row["last_error"] for row in rows)
+    for says in ("the id is empty", "specversion is not", "given twice",
+                 "+json, or with", "10000 headers", "control character",
+                 "the limit of channel 'in'", "value of a header"):
+        assert says in reasons, (says, reasons)
+    kept = [place.show(row["message_id"]) for row in rows]
+    equal(sorted(message["headers"][0]["name"] for message in kept),
+          ["postern-quarantine-reason"] * len(BAD))
+    big = next(m for m in kept if headers(m).get("postern-quarantine-id") == "big")
+    equal(place.ok("show", big["id"], "--body").out.strip(), "x" * 2000)
+    place.started[0].stop()
+    equal((queue.count(), dead.count()), (0, 0))
+    assert '"source_quarantined"' in place.started[0].stderr()
+
+
+@case("a copy of what is quarantined is a duplicate, and a retry runs it")
+def _(place):
+    queue = rabbit.queue()
+    serve(place, queue)
+    queue.put_all([(b"x", {"type": "t"})] * 3 + [(b"y", {"type": "t"})])
+    until(lambda: rabbit.state(place)["quarantined"] == 2)
+    until(lambda: rabbit.state(place)["duplicates"] == 2)
+    equal(len(poisoned(place)), 2)
+    equal(place.read("log.out"), "")
+    place.ok("retry", poisoned(place)[0]["message_id"])
+    until(lambda: place.read("log.out").startswith("quarantine:"))
+
+
+@case("what no handler wants is parked in a channel that rejects it")
+def _(place):
+    queue, dead = with_dead_letters()
+    text = rabbit.inbox([rabbit.source(queue.name)], more="    unrouted: reject\n")
+    place.configure(text.replace("exec:", "types: [a.*]\n        exec:"))
+    place.serve()
+    queue.put_all([(b"1", {"message_id": "m1", "type": "b.x"}),
+                   (b"2", {"message_id": "m2", "type": "a.x"})])
+    until(lambda: rabbit.state(place)["quarantined"] == 1)
+    until(lambda: place.read("log.out").split() == ["m2"])
+    rows = place.ok("list", "--state", "parked", "--json").json()
+    equal([row["message_id"] for row in rows], ["m1"])
+    place.started[0].stop()
+    equal((queue.count(), dead.count()), (0, 0))
+
+
+@case("a channel that stores nothing rejects what it would quarantine")
+def _(place):
+    for mode in ("guard", "direct"):
+        queue, dead = with_dead_letters()
+        queue.put_all([(b"x", {"message_id": "a\x01"}), (b"x", {"message_id": "b"})])
+        server = serve(place, queue, more=f"    mode: {mode}\n")
+        until(lambda: dead.count() == 1)
+        until(lambda: queue.count() == 0)
+        equal(rabbit.state(place)["quarantined"], 0)
+        server.stop()
+
+
+@case("what cannot be accepted is rejected if the source says so")
+def _(place):
+    queue, dead = with_dead_letters()
+    put_bad(queue)
+    serve(place, queue, more="    max_message_size: 1KiB\n", on_unacceptable="reject")
     rabbit.await_accepted(place, len(BAD))
     until(lambda: rabbit.state(place)["rejected"] == len(BAD))
     until(lambda: dead.count() == len(BAD))
@@ -162,14 +242,21 @@ def _(place):
     equal((queue.count(), dead.count()), (0, 0))
 
 
-@case("another body with the same id is rejected as a conflict")
+@case("another body with the same id is a conflict, and is quarantined")
 def _(place):
-    queue = rabbit.queue()
+    queue, dead = with_dead_letters()
     serve(place, queue)
-    queue.put_all([(b"a", {"message_id": "m"}), (b"b", {"message_id": "m"})])
+    queue.put_all([(body, {"message_id": "m"}) for body in (b"a", b"b", b"b")])
     until(lambda: rabbit.state(place)["conflicts"] == 1)
+    until(lambda: rabbit.state(place)["duplicates"] == 1)
+    equal(rabbit.state(place)["quarantined"], 1)
+    row, = poisoned(place)
+    assert "another body" in row["last_error"], row
+    equal(headers(place.show(row["message_id"]))["postern-quarantine-id"], "m")
+    equal(place.ok("show", row["message_id"], "--body").out.strip(), "b")
+    equal(place.read("log.out").split(), ["m"])
     place.started[0].stop()
-    equal(queue.count(), 0)
+    equal((queue.count(), dead.count()), (0, 0))
 
 
 @case("a message without an id is accepted where the key is something else")
@@ -220,7 +307,8 @@ def _(place):
 def _(place):
     name = f"declared-{rabbit.queue().name}"
     source = rabbit.source(
-        name, declare="on", exchange=f"x-{name}", binding_keys='"a.*,b"')
+        name, declare="on", exchange=f"x-{name}", binding_keys='"a.*,b"',
+        on_unacceptable="reject")
     place.configure(rabbit.inbox([source]))
     for _ in range(2):  # the second time it all exists
         server = place.serve()

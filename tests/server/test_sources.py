@@ -81,6 +81,23 @@ def _(place):
     assert "source 'orders.lines': line 3 rejected: " in server.stderr(), server.stderr()
 
 
+@case("a bad line is quarantined once, however often the file is read")
+def _(place):
+    prepare(place)
+    text = place.read("postern.yaml")
+    place.configure(text.replace(
+        "lines: {file: events.jsonl}", "lines: {file: events.jsonl, on_unacceptable: quarantine}"))
+    append(place, "events.jsonl", event(1) + "bad\n" + event(2))
+    for duplicates in (0, 3):
+        server = place.serve()
+        accepted(place, "orders.lines", 2 if not duplicates else 0,
+                 rejected=0 if duplicates else 1, duplicates=duplicates)
+        server.stop()
+    row, = place.ok("list", "--state", "poisoned", "--json").json()
+    assert "JSON" in row["last_error"], row
+    equal(place.show(row["message_id"])["body"], "bad")
+
+
 @case("a file that is read again after a restart changes nothing")
 def _(place):
     prepare(place)

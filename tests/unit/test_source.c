@@ -294,6 +294,46 @@ static void verdicts(void) {
 	CHECK_STR(postern_verdict_name((enum postern_verdict)17), "unknown");
 }
 
+static void quarantined(void) {
+	struct scene scene;
+	struct recorder recorder;
+	const struct postern_message bad = {
+		.size = sizeof bad,
+		.id = "a\x01\xff",
+		.type = "u\n",
+		.time = "yesterday",
+		.body = "x",
+		.body_len = 1,
+	};
+	if (open_scene(&scene, 0) && start(&scene, &recorder, 0, 0)) {
+		postern_sink_set_quarantine(recorder.sink, true);
+		CHECK(pass(&recorder, "a", 1));
+		CHECK(await(&recorder.completions, 1));
+		CHECK(pass_body(&recorder, NULL, "a", 2, 2)); /* a conflict */
+		CHECK(pass(&recorder, "", 3));
+		CHECK(await(&recorder.completions, 3));
+		CHECK(pass(&recorder, "", 4)); /* a copy */
+		CHECK(postern_sink_accept(recorder.sink, NULL, &bad, 5));
+		CHECK(postern_sink_quarantine(recorder.sink, NULL, &bad, "no", 6));
+		CHECK(pass_body(&recorder, "nowhere", "b", 1, 7));
+		CHECK(await(&recorder.completions, 7));
+		CHECK_INT(recorder.verdicts[2], POSTERN_VERDICT_ACCEPTED);
+		CHECK_INT(recorder.verdicts[3], POSTERN_VERDICT_ACCEPTED);
+		CHECK_INT(recorder.verdicts[4], POSTERN_VERDICT_DUPLICATE);
+		CHECK_INT(recorder.verdicts[5], POSTERN_VERDICT_ACCEPTED);
+		CHECK_INT(recorder.verdicts[6], POSTERN_VERDICT_DUPLICATE);
+		CHECK_INT(recorder.verdicts[7], POSTERN_VERDICT_REJECTED);
+		postern_runner_stop(scene.runner);
+		struct postern_source_state state = state_of(&scene);
+		CHECK_INT(state.accepted, 1);
+		CHECK_INT(state.duplicates, 2);
+		CHECK_INT(state.conflicts, 1);
+		CHECK_INT(state.rejected, 3);
+		CHECK_INT(state.quarantined, 3);
+	}
+	close_scene(&scene);
+}
+
 static void connection_state(void) {
 	struct scene scene;
 	struct recorder recorder;
@@ -714,6 +754,8 @@ static void other_version(void) {
 
 static const struct tap_case cases[] = {
 	{ "each message gets one completion with its verdict", verdicts },
+	{ "what can never be accepted is kept by a source that quarantines",
+			quarantined },
 	{ "the state of a connection is kept, and its changes reported",
 			connection_state },
 	{ "a source with too many messages in flight is paused", full_by_count },

@@ -129,6 +129,23 @@ POSTERN_EXPORT bool postern_sink_fault(struct postern_sink *sink,
 		const char *channel, const struct postern_message *message,
 		uint32_t attempts, const char *reason, uint64_t tag);
 
+/*
+ * What can never be accepted is quarantined: kept by the store under an id of
+ * its own, poisoned with the reason, as far as there is room
+ * (POSTERN_QUARANTINE_BODY_LEN_MAX); a message that no handler wants is parked.
+ * For the source it is accepted then. In a channel that stores no messages
+ * (mode `guard` or `direct`) such a message is rejected. To be called in
+ * start(); off at first.
+ */
+POSTERN_EXPORT void postern_sink_set_quarantine(struct postern_sink *sink,
+		bool on);
+
+/* Quarantine a message that cannot even be decoded: what there is of it. As
+   postern_sink_accept(), also while it is off. */
+POSTERN_EXPORT bool postern_sink_quarantine(struct postern_sink *sink,
+		const char *channel, const struct postern_message *message,
+		const char *reason, uint64_t tag);
+
 /* Count and log a message that cannot even be decoded. */
 POSTERN_EXPORT void postern_sink_reject(struct postern_sink *sink, uint64_t tag,
 		const char *why);
