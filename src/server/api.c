@@ -284,28 +284,44 @@ static const struct route *choose_route(struct postern__call *call,
 }
 
 static void refuse_role(struct postern__call *call,
-		const struct postern__grant *grant) {
+		const struct postern__grant *grant, unsigned permission) {
+	char roles[POSTERN__ROLES_TEXT_MAX];
 	if (!grant->name) {
 		postern__call_refuse(call, 401,
-				"a token is needed: send the header 'Authorization: Bearer "
-				"TOKEN' (on the command line: --token-file FILE)");
-		postern__response_header(call->response, "WWW-Authenticate", "Bearer");
+				grant->unknown
+						? "the token is not one of this server's"
+						: "a token is needed: send the header 'Authorization: "
+						  "Bearer TOKEN' (on the command line: --token-file "
+						  "FILE)");
+		postern__response_header(call->response, "WWW-Authenticate",
+				grant->unknown ? "Bearer error=\"invalid_token\"" : "Bearer");
 		return;
 	}
+	postern__roles_with(permission, roles);
 	postern__call_refuse(call, 403,
-			"the role '%s' of the token '%s' does not allow this", grant->role,
-			grant->name);
+			"the role '%s' of the token '%.80s' does not allow this; it needs "
+			"the role %s%s",
+			grant->role, grant->name, roles,
+			permission == BODIES ? ", or 'payloads: true'" : "");
+}
+
+/* What the request needs: more than its route if it asks for details. */
+static unsigned permission_of(const struct postern__call *call,
+		const struct route *route) {
+	bool detailed = (route->flags & PLAIN) && call->request->query;
+	return detailed ? READ : (unsigned)route->permission;
 }
 
 /* Whether the grant allows the route, as far as its parts say. False:
    refused. */
 static bool check_grant(struct postern__call *call, const struct route *route) {
 	const struct postern__grant *grant = call->request->grant;
-	if (!grant || route->permission == ANYONE) {
+	const unsigned permission = permission_of(call, route);
+	if (!grant || permission == ANYONE) {
 		return true;
 	}
-	if (!(grant->permissions & (unsigned)route->permission)) {
-		refuse_role(call, grant);
+	if (!(grant->permissions & permission)) {
+		refuse_role(call, grant, permission);
 		return false;
 	}
 	if (grant->channel_count == 0 || (route->flags & OF_ROUTE)) {

@@ -229,12 +229,14 @@ static int read_text(struct postern__config *config, const char *text,
 	read_flags(config, input);
 	postern__config_timeout_check(config, &config->values, NULL);
 	check_health(config);
+	postern__config_auth_read(config, parts.nodes[POSTERN__PART_AUTH]);
 	postern__config_listens_read(config);
 	postern__config_stores_read(config, parts.nodes[POSTERN__PART_STORES]);
 	if (parts.nodes[POSTERN__PART_CHANNELS]) {
 		postern__config_channels_read(config,
 				parts.nodes[POSTERN__PART_CHANNELS]);
 	}
+	postern__config_auth_check(config);
 	/* Borrowed for the call only. */
 	config->environment = NULL;
 	return POSTERN_OK;

@@ -34,6 +34,7 @@
 
 struct postern__buf;
 struct postern_store_options;
+struct postern__auth;
 struct postern__config;
 struct postern_source_kind;
 struct postern_source_setting;
@@ -121,6 +122,7 @@ struct postern__config_values {
 	const char *ingest_listen;
 	const char *listen_mode;  /* of sockets, in octal */
 	const char *listen_group; /* NULL: none */
+	const char *hosts;        /* names with commas; NULL: none */
 	int64_t shutdown_grace_ms;
 	bool metrics;
 	int64_t health_degraded_ms; /* 0: none */
@@ -262,6 +264,9 @@ const struct postern__config_values *postern__config_global(
 size_t postern__config_listen_count(const struct postern__config *config);
 const struct postern__config_listen *
 postern__config_listen(const struct postern__config *config, size_t index);
+/* The tokens and the hosts. */
+void postern__config_auth(const struct postern__config *config,
+		struct postern__auth *out);
 /* The path of "unix:PATH"; NULL: it is an address of TCP. */
 const char *postern__listen_path(const char *address);
 /* There is at least one; NULL past the last. */

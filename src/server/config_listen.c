@@ -153,10 +153,10 @@ static void add_addresses(struct postern__config *config, const char *name,
 					"%s: the address '%.80s' is given twice", name, one);
 			return;
 		}
-		if (is_public(one)) {
+		if (is_public(one) && config->token_count == 0) {
 			postern__config_mistake(config, &config->values, name,
-					"%s: other machines can reach '%.80s', which needs tokens; "
-					"listen on 127.0.0.1, with a proxy in front of it",
+					"%s: other machines can reach '%.80s', which needs tokens: "
+					"add 'auth', or listen on 127.0.0.1",
 					name, one);
 			return;
 		}

@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "core/box.h"
+#include "server/auth.h"
 #include "server/config.h"
 #include "server/config_section.h"
 #include "server/socket.h"
@@ -81,6 +82,7 @@ static const struct postern_option options[] = {
 	{ "ingest_listen", TEXT, AT(ingest_listen), ROOT, NONE, 0, 0, NULL, "none", "addresses that only accept messages", "ADDRESS", postern__listen_check },
 	{ "listen_mode", TEXT, AT(listen_mode), ROOT, 0, 0, 0, NULL, "0600", "permissions of the sockets of listen and ingest_listen, in octal", "MODE", check_mode },
 	{ "listen_group", TEXT, AT(listen_group), ROOT, NONE, 0, 0, NULL, "none", "group of these sockets", "GROUP", NULL },
+	{ "hosts", TEXT, AT(hosts), ROOT, NONE, 0, 0, NULL, "none", "names by which clients call the server over TCP, several with commas", "NAME", postern__auth_hosts_check },
 	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics, in the format of Prometheus", NULL, NULL },
 	{ "health.degraded_after", DURATION, AT(health_degraded_ms), ROOT, NONE, 1, MS_MAX, NULL, "2m", "/healthz?verbose: degraded if work is due and no run ends for so long", NULL, NULL },
 	{ "health.unhealthy_after", DURATION, AT(health_unhealthy_ms), ROOT, NONE, 1, MS_MAX, NULL, "5m", "the same for unhealthy", NULL, NULL },
@@ -169,6 +171,11 @@ size_t postern__option_index(const struct postern_option *option) {
 
 bool postern__option_is_listen(const struct postern_option *option) {
 	return option->check == postern__listen_check;
+}
+
+bool postern__option_is_joined(const struct postern_option *option) {
+	return postern__option_is_listen(option) ||
+		   option->check == postern__auth_hosts_check;
 }
 
 size_t postern__option_path(const struct postern_option *option,

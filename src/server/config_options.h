@@ -36,6 +36,9 @@ size_t postern__option_index(const struct postern_option *option);
 /* Whether its value is a list of addresses to listen on. */
 bool postern__option_is_listen(const struct postern_option *option);
 
+/* Whether a list in the file is the same as a text with commas. */
+bool postern__option_is_joined(const struct postern_option *option);
+
 /*
  * The length of what is in front of the path in an option's text; SIZE_MAX if
  * the text has no path. A URL that is only a scheme is completed: in YAML a

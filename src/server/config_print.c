@@ -15,6 +15,7 @@
 #include "base/json_text.h"
 #include "base/redact.h"
 #include "handler/kinds.h"
+#include "server/auth.h"
 #include "server/config.h"
 #include "server/config_options.h"
 #include "server/config_section.h"
@@ -496,6 +497,49 @@ static void print_channel(struct printer *self,
 	close_one(self, '}');
 }
 
+/* The token itself is not known any more. */
+static void print_token(struct printer *self,
+		const struct postern__grant *grant) {
+	bool payloads = grant->permissions & POSTERN__PERMIT_BODIES;
+	if (self->json) {
+		postern__json_open(self->out, '{');
+		postern__json_pair_text(self->out, "name", grant->name);
+		postern__json_pair_text(self->out, "role", grant->role);
+		postern__json_pair_bool(self->out, "payloads", payloads);
+	} else {
+		postern__buf_printf(self->out, "%*s- name: ", self->indent, "");
+		put_scalar(self->out, grant->name);
+		postern__buf_printf(self->out, "\n%*srole: %s\n", self->indent + 2, "",
+				grant->role);
+		postern__buf_printf(self->out, "%*s# token: is not shown\n",
+				self->indent + 2, "");
+		if (payloads) {
+			postern__buf_printf(self->out, "%*spayloads: on\n",
+					self->indent + 2, "");
+		}
+	}
+	self->indent += 2;
+	print_list(self, "channels", grant->channels, grant->channel_count);
+	close_one(self, '}');
+}
+
+static void print_tokens(struct printer *self) {
+	const struct postern__config *config = self->config;
+	if (config->token_count == 0) {
+		return;
+	}
+	if (!self->json) {
+		print_head(self, "auth");
+		self->indent += 2;
+	}
+	open_sections(self, "tokens", config->token_count);
+	for (size_t i = 0; i < config->token_count; i++) {
+		print_token(self, &config->tokens[i].grant);
+	}
+	close_one(self, ']');
+	self->indent -= self->json ? 0 : 2;
+}
+
 /* The options of the process: in the file they are in two places. */
 static void print_global(struct printer *self) {
 	const struct postern__config_values *values = &self->config->values;
@@ -526,6 +570,7 @@ void postern__config_print(const struct postern__config *config, bool json,
 		self.left_out = postern__option_named("store");
 	}
 	print_global(&self);
+	print_tokens(&self);
 	self.left_out = NULL;
 	print_stores(&self);
 	open_sections(&self, "channels", config->channel_count);

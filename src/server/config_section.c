@@ -39,7 +39,7 @@ static const struct part {
 	[POSTERN__PART_DEFAULTS] = { "defaults", POSTERN__IN_ROOT, 0 },
 	[POSTERN__PART_STORES] = { "stores", POSTERN__IN_ROOT, 0 },
 	[POSTERN__PART_CHANNELS] = { "channels", POSTERN__IN_ROOT, 0 },
-	[POSTERN__PART_AUTH] = { "auth", POSTERN__IN_ROOT, LATER },
+	[POSTERN__PART_AUTH] = { "auth", POSTERN__IN_ROOT, 0 },
 	[POSTERN__PART_TLS] = { "tls", POSTERN__IN_ROOT, LATER },
 	[POSTERN__PART_URL] = { "url", POSTERN__IN_STORE, 0 },
 	[POSTERN__PART_URL_FILE] = { "url_file", POSTERN__IN_STORE, 0 },
@@ -426,7 +426,7 @@ void postern__config_option_read(struct postern__config *config,
 								 &config->arena, &error);
 		place->bad = place->bad || r != POSTERN_OK;
 	} else if (node->kind == POSTERN__YAML_LIST &&
-							   postern__option_is_listen(option)
+							   postern__option_is_joined(option)
 					   ? postern__listen_join(config, node, &text)
 					   : (text = postern__config_text_read(config, node)) !=
 								 NULL) {

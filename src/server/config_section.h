@@ -47,12 +47,15 @@ struct postern__config {
 	size_t channel_count;
 	struct postern__config_listen listens[2 * POSTERN__LISTEN_COUNT_MAX];
 	size_t listen_count;
+	struct postern__token *tokens;
+	size_t token_count;
 	const char *warnings[POSTERN__CONFIG_WARNING_COUNT_MAX];
 	size_t warning_count;
 
 	/* While it is being loaded. */
 	struct postern__mistakes mistakes;
 	char *const *environment;
+	const struct postern__yaml_node *auth_node; /* the list of tokens */
 	unsigned store_line; /* of `store` at the top level; 0: not there */
 	struct postern__config_use *uses; /* newest first */
 	size_t use_count;
@@ -128,8 +131,14 @@ int postern__listen_resolve(struct postern__config *config,
 /* The text of a list in the file; false: it has a mistake. */
 bool postern__listen_join(struct postern__config *config,
 		const struct postern__yaml_node *node, const char **out);
-/* After the global values were read. */
+/* After the global values and the tokens were read. */
 void postern__config_listens_read(struct postern__config *config);
+
+/* config_auth.c: the tokens of `auth`, which may be NULL; and, after the
+   channels were read, the channels of the tokens. */
+void postern__config_auth_read(struct postern__config *config,
+		const struct postern__yaml_node *node);
+void postern__config_auth_check(struct postern__config *config);
 
 /* config_guard.c: what a channel guards, and whether that fits its mode, store
    and handlers; `node` may be NULL. After the handlers were read. */

@@ -26,6 +26,7 @@ enum postern__permission {
 struct postern__grant {
 	const char *name;            /* of the token; NULL: there is none */
 	const char *role;            /* its name; NULL: none */
+	bool unknown;                /* there is a token, and it is not known */
 	unsigned permissions;        /* POSTERN__PERMIT_… */
 	size_t channel_count;        /* 0: all channels */
 	const char *const *channels; /* by their present names */
@@ -38,6 +39,11 @@ struct postern__role {
 
 /* The role of this name; NULL: there is none. */
 const struct postern__role *postern__role_named(const char *name);
+
+/* Write the names of the roles that have a permission: "operate or admin". */
+#define POSTERN__ROLES_TEXT_MAX 48
+void postern__roles_with(unsigned permission,
+		char out[POSTERN__ROLES_TEXT_MAX]);
 
 /* "send, read, operate, admin" */
 #define POSTERN__ROLE_NAMES "send, read, operate, admin"

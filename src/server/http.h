@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 struct postern__api;
+struct postern__auth;
 struct postern__http;
 struct postern__log;
 struct postern__socket;
@@ -40,6 +41,7 @@ struct postern__http_address {
 	const struct postern__socket *socket; /* NULL: tcp */
 	struct postern__tcp *tcp;
 	bool ingest_only;
+	bool local; /* nobody but the server's own user can connect */
 };
 
 /* Per address, beyond connection_count_max: for health checks. */
@@ -50,7 +52,8 @@ struct postern__http_address {
 struct postern__http_options {
 	const struct postern__api *api; /* with runners */
 	const struct postern__http_address *addresses;
-	size_t address_count; /* may be 0 */
+	size_t address_count;             /* may be 0 */
+	const struct postern__auth *auth; /* NULL: everyone is an admin */
 	struct postern__log *log;
 	const struct postern_clock *clock; /* NULL: the system's */
 

@@ -25,6 +25,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "server/auth.h"
 #include "server/log.h"
 #include "server/tcp.h"
 
@@ -191,6 +192,10 @@ static void name_sender(const struct postern__exchange *exchange,
 		postern__tcp_peer(peer->fd, room->client);
 		out[count++] = postern__log_text("client", room->client);
 	}
+	if (exchange->request.grant && exchange->request.grant->name) {
+		out[count++] =
+				postern__log_text("token", exchange->request.grant->name);
+	}
 	out[count] = (struct postern__log_field){ 0 };
 }
 
@@ -224,6 +229,22 @@ static bool refuse_crowd(struct postern__exchange *exchange) {
 	defer(exchange, "too many connections; retry later");
 	exchange->closing = true;
 	return true;
+}
+
+/* Whether the sender may make this request; false: the response says why. */
+static bool admit(struct postern__exchange *exchange) {
+	const struct postern__http_options *options = &exchange->http->options;
+	const struct postern__http_address *address =
+			exchange->peer->listener->address;
+	struct postern__request *request = &exchange->request;
+	bool admitted = !options->auth ||
+					postern__auth_admit(options->auth, address->local,
+							address->tcp != NULL, request, &exchange->response);
+	if (admitted && (request->grant || request->ingest_only)) {
+		admitted =
+				postern__api_admit(options->api, request, &exchange->response);
+	}
+	return admitted;
 }
 
 static bool expects_continue(const struct postern__exchange *exchange) {
@@ -278,6 +299,8 @@ static bool request_begin(struct postern__exchange *exchange,
 		(void)postern__fail(&error, POSTERN_E_INVALID,
 				"the body exceeds %zu bytes", len_max);
 		refuse_request(exchange, 413, error.text);
+	} else if (!admit(exchange)) {
+		exchange->refused = true;
 	} else if (!reserve_body(exchange, (size_t)len)) {
 		defer(exchange, too_much);
 	}

@@ -17,6 +17,7 @@ static void add(struct postern__listening *self, struct postern__socket *socket,
 		.socket = socket,
 		.tcp = tcp,
 		.ingest_only = ingest_only,
+		.local = socket && (socket->mode & 077U) == 0,
 	};
 }
 

@@ -39,6 +39,7 @@
 #include "base/fail.h"
 #include "base/redact.h"
 #include "server/api.h"
+#include "server/auth.h"
 #include "server/event_log.h"
 #include "server/http.h"
 #include "server/listening.h"
@@ -71,6 +72,7 @@ struct serve {
 	size_t watch_count;
 	struct postern__listening listening;
 	struct postern__api api;
+	struct postern__auth auth;
 	struct postern__http *http;
 	int signals;
 	int opened;  /* an eventfd */
@@ -258,8 +260,10 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		.is_draining = is_draining,
 		.is_draining_context = self,
 	};
+	postern__config_auth(self->config, &self->auth);
 	struct postern__http_options options = {
 		.api = &self->api,
+		.auth = &self->auth,
 		.addresses = self->listening.addresses,
 		.address_count = self->listening.count,
 		/* Room for one body of the longest configured length. */

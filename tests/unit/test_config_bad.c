@@ -321,7 +321,6 @@ static void modes(void) {
 
 static void not_in_this_version(void) {
 	static const struct bad table[] = {
-		{ "auth: {tokens: []}", "f:1:1: 'auth' is not in this version" },
 		{ "store: redis://u:secret@h", "f:1:8: store: the store 'redis:' needs "
 									   "libpostern-redis, which is not "
 									   "registered; write " STORE_URLS },

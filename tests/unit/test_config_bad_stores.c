@@ -49,12 +49,16 @@ static void bad_listen(void) {
 				"535; write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, or none" },
 		{ "listen: 0.0.0.0:80",
 				"f:1:9: listen: other machines can reach '0.0.0.0:80', which "
-				"needs tokens; listen on 127.0.0.1, with a proxy in front of "
-				"it" },
+				"needs tokens: add 'auth', or listen on 127.0.0.1" },
+		{ "hosts: 'https://example.com'",
+				"f:1:8: hosts: 'https://example.com' is not the name of a "
+				"host; write names as in example.com, without a port" },
+		{ "hosts: [a, 'b:80']",
+				"f:1:8: hosts: 'a,b:80' is not the name of a host; write "
+				"names as in example.com, without a port" },
 		{ "ingest_listen: '[::]:80'",
 				"f:1:16: ingest_listen: other machines can reach '[::]:80', "
-				"which needs tokens; listen on 127.0.0.1, with a proxy in "
-				"front of it" },
+				"which needs tokens: add 'auth', or listen on 127.0.0.1" },
 		{ "listen: [127.0.0.1:7420, 'unix:a', 127.0.0.1:7420]",
 				"f:1:9: listen: the address '127.0.0.1:7420' is given twice" },
 		{ "listen: 127.0.0.1:80\ningest_listen: 127.0.0.1:80",
