@@ -30,13 +30,20 @@ import { readFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import { setTimeout as sleep } from "node:timers/promises";
+import { inspect } from "node:util";
 
 // Pauses between tries grow from the first to the second, and are partly random.
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 5000;
-// What a server takes in one settle.
-const SETTLE_COUNT_MAX = 1000;
+// What a server takes in one request that claims or settles.
+const COUNT_MAX = 1000;
 const REASON_LEN_MAX = 1000;
+// Ten years, as everywhere.
+const DELAY_MS_MAX = 10 * 365 * 86400 * 1000;
+// A longer body is sent after the server has agreed to read it, or has said
+// nothing for a second.
+const SMALL_BODY_LEN_MAX = 1024 * 1024;
+const AGREE_MS = 1000;
 
 /* A request that failed. `status` is that of HTTP, or undefined. */
 export class PosternError extends Error {
@@ -73,6 +80,9 @@ export class InvalidSignature extends PosternError {}
 export class Outcome extends Error {
   constructor(word, reason, delayMs) {
     super(reason);
+    if (delayMs !== undefined && !(delayMs >= 0 && delayMs <= DELAY_MS_MAX)) {
+      throw new RangeError(`a delay of ${delayMs} ms`);
+    }
     this.name = this.constructor.name;
     this.word = word;
     this.delayMs = delayMs;
@@ -187,14 +197,21 @@ class Connections {
 
   #once(path, body, headers, timeoutMs, state) {
     return new Promise((resolve, reject) => {
+      const big = body.length > SMALL_BODY_LEN_MAX;
       const request = this.kind.request({
         ...this.options, agent: this.agent, method: "POST", path: this.prefix + path,
-        headers: { ...headers, "Content-Length": body.length } });
+        headers: { ...headers, "Content-Length": body.length,
+          ...(big ? { Expect: "100-continue" } : {}) } });
       state.request = request;
       const timer = setTimeout(
         () => request.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
+      const send = () => {
+        if (!request.writableEnded) request.end(body);
+      };
+      const agreed = big ? setTimeout(send, AGREE_MS) : undefined;
       const fail = (error) => {
         clearTimeout(timer);
+        clearTimeout(agreed);
         reject(error);
       };
       request.on("error", fail);
@@ -202,13 +219,20 @@ class Connections {
         const parts = [];
         response.on("data", (part) => parts.push(part));
         response.on("error", fail);
+        clearTimeout(agreed);
         response.on("end", () => {
           clearTimeout(timer);
+          if (!request.writableEnded) request.destroy();
           resolve({ status: response.statusCode, headers: response.headers,
             body: Buffer.concat(parts) });
         });
       });
-      request.end(body);
+      if (!big) {
+        send();
+        return;
+      }
+      request.on("continue", send);
+      request.flushHeaders();
     });
   }
 
@@ -254,6 +278,11 @@ function* pauses() {
   for (let pause = PAUSE_MS_MIN; ; pause = Math.min(2 * pause, PAUSE_MS_MAX)) {
     yield pause * (0.5 + Math.random() / 2);
   }
+}
+
+/* What cannot be sent would be refused, with all results of the request. */
+function reasonText(text) {
+  return Buffer.from(text.slice(0, REASON_LEN_MAX).replaceAll("\0", " ")).toString();
 }
 
 /* An attribute of a CloudEvent as the value of a header. */
@@ -335,7 +364,7 @@ export class Client {
   async settle(results, options = {}) {
     const items = results.map(([delivery, outcome]) => delivery.where(outcome ? {
       outcome: outcome.word,
-      reason: outcome.message.slice(0, REASON_LEN_MAX),
+      reason: reasonText(outcome.message),
       delay: outcome.delayMs === undefined ? undefined : duration(outcome.delayMs),
     } : { outcome: "done" }));
     try {
@@ -357,15 +386,17 @@ export class Client {
   /* Work on deliveries until SIGTERM or SIGINT; options of Worker. */
   async work(handler, work, options) {
     const worker = new Worker(this, handler, work, options);
-    // Once: the second signal does what it does without us.
-    const stop = () => worker.stop();
-    process.once("SIGTERM", stop);
-    process.once("SIGINT", stop);
+    const signals = ["SIGTERM", "SIGINT"];
+    const stop = () => {
+      // The second signal does what it does without us.
+      for (const name of signals) process.removeListener(name, stop);
+      worker.stop();
+    };
+    for (const name of signals) process.on(name, stop);
     try {
       await worker.run();
     } finally {
-      process.removeListener("SIGTERM", stop);
-      process.removeListener("SIGINT", stop);
+      for (const name of signals) process.removeListener(name, stop);
     }
   }
 
@@ -432,7 +463,7 @@ export class Worker {
   constructor(client, handler, work, { concurrency = 1, batch = concurrency, leaseMs = 60000,
     waitMs = 10000, log = console.error } = {}) {
     Object.assign(this, { client, handler, work, concurrency, leaseMs, waitMs, log });
-    this.batch = Math.max(batch, concurrency);
+    this.batch = Math.min(Math.max(batch, concurrency), COUNT_MAX);
   }
 
   /* Ask run() to end. */
@@ -507,8 +538,9 @@ export class Worker {
       return undefined;
     } catch (error) {
       if (error instanceof Outcome) return error;
-      this.log(`'${this.handler}' failed with message '${delivery.id}': ${error?.stack ?? error}`);
-      return new Retry(String(error));
+      const text = inspect(error);
+      this.log(`'${this.handler}' failed with message '${delivery.id}': ${text}`);
+      return new Retry(text.split("\n")[0]);
     }
   }
 
@@ -521,7 +553,7 @@ export class Worker {
   async #settleAll() {
     await null; // what ends now belongs to it
     while (this.#results.length > 0) {
-      const results = this.#results.splice(0, SETTLE_COUNT_MAX);
+      const results = this.#results.splice(0, COUNT_MAX);
       try {
         await this.#settle(results);
       } catch (error) {

@@ -54,9 +54,11 @@ log = logging.getLogger("postern")
 # Pauses between tries grow from the first to the second, and are partly random.
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5
-# What a server takes in one settle.
-SETTLE_COUNT_MAX = 1000
+# What a server takes in one request that claims or settles.
+COUNT_MAX = 1000
 REASON_LEN_MAX = 1000
+# Ten years, as everywhere.
+DELAY_S_MAX = 10 * 365 * 86400
 
 
 class Error(Exception):
@@ -100,6 +102,8 @@ class Outcome(Exception):
 
     def __init__(self, reason="", delay=None):
         super().__init__(reason)
+        if delay is not None and not 0 <= delay <= DELAY_S_MAX:
+            raise ValueError(f"a delay of {delay} seconds")
         self.delay = delay
 
 
@@ -210,7 +214,12 @@ class Connections:
             connection.timeout = timeout
             if connection.sock:
                 connection.sock.settimeout(timeout)
-            connection.request("POST", self.prefix + path, body, headers)
+            try:
+                connection.request("POST", self.prefix + path, body, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                # Too large a body is answered before it was read. If nothing was
+                # answered, the next call raises.
+                pass
             response = connection.getresponse()
             text = response.read()
         except BaseException:
@@ -413,12 +422,28 @@ class Client:
             raise Error("the answer is not JSON: is this Postern?", status) from error
 
 
+def outcome_word(outcome):
+    for kind in (Retry, Snooze, Poison, Discard, Hold):
+        if isinstance(outcome, kind):
+            return kind.__name__.lower()
+    return "retry"
+
+
+def reason_text(outcome):
+    """What cannot be sent would be refused, with all results of the request."""
+    try:
+        text = str(outcome)
+    except Exception:
+        text = type(outcome).__name__
+    text = text[:REASON_LEN_MAX].replace("\0", " ")
+    return text.encode("utf-8", "replace").decode()
+
+
 def settlement(delivery, outcome):
     """One item of a request that settles."""
     if outcome is None:
         return delivery.where(outcome="done")
-    more = {"outcome": type(outcome).__name__.lower(),
-            "reason": str(outcome)[:REASON_LEN_MAX]}
+    more = {"outcome": outcome_word(outcome), "reason": reason_text(outcome)}
     if outcome.delay is not None:
         more["delay"] = milliseconds(outcome.delay)
     return delivery.where(**more)
@@ -436,7 +461,7 @@ class Worker:
         self.handler = handler
         self.function = function
         self.concurrency = concurrency
-        self.batch = batch or concurrency
+        self.batch = min(batch or concurrency, COUNT_MAX)
         self.lease = lease
         self.wait = wait
         self.stopping = threading.Event()
@@ -504,14 +529,14 @@ class Worker:
             return outcome
         except BaseException as error:  # also SystemExit: this is a thread
             log.exception("'%s' failed with message '%s'", self.handler, delivery.id)
-            return Retry(f"{type(error).__name__}: {error}")
+            return Retry(f"{type(error).__name__}: {reason_text(error)}")
 
     def settle_results(self):
         """All results that wait are one request."""
         last = False
         while not last:
             results = [self.results.get()]
-            while len(results) < SETTLE_COUNT_MAX and not self.results.empty():
+            while len(results) < COUNT_MAX and not self.results.empty():
                 results.append(self.results.get())
             last = None in results
             results = [each for each in results if each]

@@ -67,13 +67,25 @@ def _(place, language):
     equal(place.ok("show", sent["id"], "--body").raw, bytes.fromhex("00ff0d0a7b"))
 
 
+@each_language("a large body arrives, if the server takes it")
+def _(place, language):
+    place.configure(CONFIG + "    max_message_size: 8MiB\n")
+    place.serve()
+    with Driver(place, language, "unix:" + place.file("box.db.sock")) as driver:
+        for size in (1100000, 8 * 1024 * 1024):
+            driver.call("send", channel="orders", body="x" * size, id=f"m{size}")
+            equal(len(place.ok("show", f"m{size}", "--body").raw), size)
+
+
 @each_language("what cannot be accepted is an error of its own class")
 def _(place, language):
     with Driver(place, language, serve(place)) as driver:
         for words, kind, status in [
                 ({"channel": "nope", "body": ""}, "NotFound", 404),
                 ({"channel": "orders", "body": "", "id": "x" * 300}, "Invalid", 422),
-                ({"channel": "orders", "body": "x" * 1100000}, "Invalid", 413)]:
+                ({"channel": "orders", "body": "x" * 1100000}, "Invalid", 413),
+                # The server does not read it to the end.
+                ({"channel": "orders", "body": "x" * 20000000}, "Invalid", 413)]:
             answer = driver.ask("send", **words)
             equal((answer["error"], answer["status"]), (kind, status))
             assert len(answer["text"]) > 10, answer
