@@ -54,7 +54,8 @@ postern_runner_add_source_taking(struct postern_runner *runner,
 		const struct postern_source_options *options,
 		struct postern_source *source, struct postern_error *error);
 
-/* One option of a source, as it would be written in a configuration. */
+/* One option of a source, as it would be written in a configuration; an option
+   with several values is given once for each of them. */
 struct postern_source_setting {
 	const char *name;
 	const char *value;

@@ -11,6 +11,7 @@
 #include "cli/brokers.h"
 #include "cli/command.h"
 #include "cli/stores.h"
+#include "server/webhook_source.h"
 #include "store/store.h"
 
 /* Another thread may have repaired the mapping already. After some SIGBUS
@@ -58,5 +59,6 @@ int main(int argc, char **argv) {
 	postern__sqlite_own_process();
 	postern__cli_stores_register();
 	postern__cli_brokers_register();
+	postern__webhook_source_register();
 	return postern__cli_main(argc, argv);
 }

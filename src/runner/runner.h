@@ -104,5 +104,9 @@ bool postern__sources_in_flight(const struct postern_runner *runner);
 /* End the sources; messages in flight are completed as unavailable. */
 void postern__sources_end(struct postern_runner *runner);
 void postern__sources_destroy(struct postern_runner *runner);
+/* The sources one after the other, and the channel that each feeds; NULL: no
+   more. */
+struct postern_source *postern__sources_at(const struct postern_runner *runner,
+		size_t index, const char **channel_out);
 
 #endif

@@ -170,6 +170,13 @@ void postern__sources_destroy(struct postern_runner *runner) {
 	free(runner->sinks);
 }
 
+struct postern_source *postern__sources_at(const struct postern_runner *runner,
+		size_t index, const char **channel_out) {
+	return index < runner->sink_count
+				   ? postern__sink_source(runner->sinks[index], channel_out)
+				   : NULL;
+}
+
 size_t postern_runner_sources(struct postern_runner *runner,
 		struct postern_source_state *out, size_t size, size_t max) {
 	for (size_t i = 0; i < runner->sink_count && i < max; i++) {

@@ -65,6 +65,7 @@ static const struct route {
 	postern__route *run;
 } routes[] = {
 	{ "POST", "/v1/channels/{}/messages", SEND, QUICK | MESSAGE | INGEST | OF_CHANNEL, postern__route_accept },
+	{ "POST", "/v1/channels/{}/webhooks/{}", ANYONE, QUICK | MESSAGE | INGEST, postern__route_webhook },
 	{ "GET", "/v1/stats", READ, MARKERS, postern__route_stats },
 	{ "GET", "/v1/channels", READ, MARKERS, postern__route_channels },
 	{ "GET", "/v1/handlers", READ, MARKERS, postern__route_handlers },

@@ -121,7 +121,7 @@ void postern__write_receipt(struct postern__response *response,
 }
 
 /* State of a message in postern_box_accept_async(). */
-struct waiting {
+struct postern__awaited {
 	struct postern__response *response;
 	postern__api_done *done;
 	void *done_context;
@@ -131,40 +131,50 @@ struct waiting {
 	char text[];        /* the id, followed by the source */
 };
 
-static void finish_waiting(void *context,
+void postern__awaited_finish(void *context,
 		const struct postern_receipt *receipt) {
-	struct waiting *waiting = context;
-	postern__write_receipt(waiting->response, receipt, waiting->answered,
-			waiting->store, waiting->text, waiting->source);
-	postern__response_check(waiting->response);
-	waiting->done(waiting->done_context);
-	free(waiting);
+	struct postern__awaited *awaited = context;
+	postern__write_receipt(awaited->response, receipt, awaited->answered,
+			awaited->store, awaited->text, awaited->source);
+	postern__response_check(awaited->response);
+	awaited->done(awaited->done_context);
+	free(awaited);
+}
+
+struct postern__awaited *postern__awaited_create(struct postern__call *call,
+		const struct postern__open_store *store, const char *id,
+		const char *source, bool answered) {
+	size_t id_size = strlen(id) + 1;
+	size_t source_size = strlen(source) + 1;
+	struct postern__awaited *awaited =
+			malloc(sizeof *awaited + id_size + source_size);
+	if (awaited) {
+		awaited->response = call->response;
+		awaited->done = call->done;
+		awaited->done_context = call->done_context;
+		awaited->answered = answered;
+		awaited->store = store->name;
+		awaited->source = awaited->text + id_size;
+		memcpy(awaited->text, id, id_size);
+		memcpy(awaited->text + id_size, source, source_size);
+	}
+	return awaited;
 }
 
 static int accept_async(struct postern__call *call,
 		const struct postern__open_store *store,
 		const struct postern_message *message, const char *source,
 		bool answered, struct postern_error *error) {
-	size_t id_size = strlen(message->id) + 1;
-	size_t source_size = strlen(source) + 1;
-	struct waiting *waiting = malloc(sizeof *waiting + id_size + source_size);
-	if (!waiting) {
+	struct postern__awaited *awaited =
+			postern__awaited_create(call, store, message->id, source, answered);
+	if (!awaited) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	waiting->response = call->response;
-	waiting->done = call->done;
-	waiting->done_context = call->done_context;
-	waiting->answered = answered;
-	waiting->store = store->name;
-	waiting->source = waiting->text + id_size;
-	memcpy(waiting->text, message->id, id_size);
-	memcpy(waiting->text + id_size, source, source_size);
-
 	/* From here on another thread may complete the response. */
 	int r = postern_box_accept_async(store->box, call->parts[0], message,
-			finish_waiting, waiting, error);
+			postern__awaited_finish, awaited, error);
 	if (r != POSTERN_OK) {
-		free(waiting);
+		free(awaited);
 		return r;
 	}
 	call->pending = true;

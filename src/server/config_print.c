@@ -419,6 +419,9 @@ static void print_stores(struct printer *self) {
 	close_one(self, ']');
 }
 
+/* Values of one option of a source that are printed. */
+#define SOURCE_TEXTS_MAX 64
+
 /* An option of a source as it is written, as far as it is shown. */
 static void print_setting(const struct printer *self,
 		const struct postern_option *option, const char *value) {
@@ -444,6 +447,21 @@ static void print_setting(const struct printer *self,
 	postern__buf_append_char(self->out, '\n');
 }
 
+/* An option with several values, each of which is a setting. */
+static void print_source_texts(const struct printer *self,
+		const struct postern_option *option,
+		const struct postern__config_channel_source *source) {
+	const char *texts[SOURCE_TEXTS_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < source->setting_count && count < SOURCE_TEXTS_MAX;
+			i++) {
+		if (strcmp(source->settings[i].name, option->name) == 0) {
+			texts[count++] = source->settings[i].value;
+		}
+	}
+	print_list(self, option->name, texts, count);
+}
+
 static void print_source(struct printer *self,
 		const struct postern__config_channel_source *source) {
 	if (self->json) {
@@ -460,9 +478,14 @@ static void print_source(struct printer *self,
 	}
 	self->indent += 2;
 	for (size_t i = 0; i < source->setting_count; i++) {
-		print_setting(self,
-				postern__source_option(source->kind, source->settings[i].name),
-				source->settings[i].value);
+		const struct postern_option *option =
+				postern__source_option(source->kind, source->settings[i].name);
+		if (option->type != POSTERN_OPTION_TEXTS) {
+			print_setting(self, option, source->settings[i].value);
+		} else if (i == 0 ||
+				   strcmp(source->settings[i - 1].name, option->name) != 0) {
+			print_source_texts(self, option, source);
+		}
 	}
 	close_one(self, '}');
 	close_one(self, '}');

@@ -21,6 +21,24 @@
 /* The name of the source of staged messages in a runner. */
 #define RESERVED_NAME "staged"
 
+/* The option that names a source among those of its kind in its channel. */
+#define OWN_NAME "name"
+
+/* Options that may be written beside the kind, because they are about messages
+   and not about the transport. */
+static const char *const beside[] = { "type", "subject" };
+#define BESIDE_COUNT (sizeof beside / sizeof beside[0])
+
+static bool is_beside(const struct postern_source_kind *kind,
+		const char *name) {
+	for (size_t i = 0; i < BESIDE_COUNT; i++) {
+		if (strcmp(name, beside[i]) == 0) {
+			return postern__source_option(kind, name) != NULL;
+		}
+	}
+	return false;
+}
+
 static void report_kind(struct postern__config *config,
 		const struct postern__yaml_place *place, const char *name) {
 	const struct postern_source_kind *kind;
@@ -69,37 +87,106 @@ static void report(struct postern__config *config,
 	}
 }
 
-/* The options as they are written. */
+/* Add one option as it is written, or one value of a list. */
+static void add_setting(struct postern__config *config,
+		const struct postern__yaml_node *node, const char *name,
+		struct postern__config_channel_source *source,
+		struct postern_source_setting *settings) {
+	struct postern_error error;
+	struct postern_source_setting *setting = &settings[source->setting_count++];
+	*setting = (struct postern_source_setting){
+		.name = name,
+		.value = read_setting(config, node, source->kind, name),
+	};
+	int r = setting->value ? postern__source_setting_check(source->kind,
+									 setting, &error)
+						   : POSTERN_OK;
+	report(config, node, r, &error);
+}
+
+/* Whether a value is a list that its option may be. */
+static bool is_list(const struct postern__config_channel_source *source,
+		const struct postern__yaml_node *node, const char *name) {
+	const struct postern_option *option =
+			postern__source_option(source->kind, name);
+	return node->kind == POSTERN__YAML_LIST && option &&
+		   option->type == POSTERN_OPTION_TEXTS;
+}
+
+static void add_settings(struct postern__config *config,
+		const struct postern__yaml_node *node, const char *name,
+		struct postern__config_channel_source *source,
+		struct postern_source_setting *settings) {
+	if (!is_list(source, node, name)) {
+		add_setting(config, node, name, source, settings);
+		return;
+	}
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		add_setting(config, entry, name, source, settings);
+	}
+}
+
+/* The most settings that a mapping makes. */
+static size_t count_settings(const struct postern__yaml_node *node) {
+	size_t count = node->count + 1;
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		count += entry->count;
+	}
+	return count;
+}
+
+/* NULL: it has none. */
+static const char *
+setting_named(const struct postern__config_channel_source *source,
+		const char *name) {
+	for (size_t i = 0; i < source->setting_count; i++) {
+		if (strcmp(source->settings[i].name, name) == 0) {
+			return source->settings[i].value;
+		}
+	}
+	return NULL;
+}
+
+/* The options as they are written: those of the kind, and those beside it. */
 static void read_settings(struct postern__config *config,
+		const struct postern__yaml_node *outer,
 		const struct postern__yaml_node *node,
 		struct postern__config_channel_source *source) {
-	bool alone = node->kind != POSTERN__YAML_MAPPING;
-	size_t count = alone ? 1 : node->count;
 	struct postern_source_setting *settings =
-			postern__arena_array(&config->arena, count, sizeof *settings);
+			postern__arena_array(&config->arena,
+					count_settings(node) + count_settings(outer),
+					sizeof *settings);
+	struct postern_error error;
 	if (!settings) {
 		config->mistakes.no_memory = true;
 		return;
 	}
-	struct postern_error error;
 	source->settings = settings;
-	const struct postern__yaml_node *entry = alone ? node : node->first;
-	for (; source->setting_count < count; entry = entry->next) {
-		const char *name = alone ? source->kind->options[0].name : entry->key;
-		struct postern_source_setting *setting =
-				&settings[source->setting_count++];
-		*setting = (struct postern_source_setting){
-			.name = name,
-			.value = read_setting(config, entry, source->kind, name),
-		};
-		int r = setting->value ? postern__source_setting_check(source->kind,
-										 setting, &error)
-							   : POSTERN_OK;
-		report(config, entry, r, &error);
+	if (node->kind != POSTERN__YAML_MAPPING) {
+		add_settings(config, node, source->kind->options[0].name, source,
+				settings);
+	}
+	for (const struct postern__yaml_node *entry = node->first;
+			node->kind == POSTERN__YAML_MAPPING && entry; entry = entry->next) {
+		add_settings(config, entry, entry->key, source, settings);
+	}
+	for (const struct postern__yaml_node *entry = outer->first; entry;
+			entry = entry->next) {
+		if (!is_beside(source->kind, entry->key)) {
+			continue;
+		}
+		if (setting_named(source, entry->key)) {
+			postern__mistakes_add(&config->mistakes, &entry->key_place,
+					"'%s' is both inside and beside '%s'; remove one",
+					entry->key, source->kind->name);
+		}
+		add_settings(config, entry, entry->key, source, settings);
 	}
 	report(config, node,
-			postern__source_required_check(source->kind, settings, count,
-					&error),
+			postern__source_required_check(source->kind, settings,
+					source->setting_count, &error),
 			&error);
 }
 
@@ -117,41 +204,66 @@ static void check_settings(struct postern__config *config,
 	report(config, node, r, &error);
 }
 
-static void read_kind(struct postern__config *config,
-		const struct postern__yaml_node *node,
+/* The kind of a source: what is neither its name nor beside it. */
+static void find_kind(struct postern__config *config,
+		const struct postern__yaml_node *outer,
+		const struct postern__yaml_node **node_out,
 		struct postern__config_channel_source *source) {
-	const struct postern_source_kind *kind =
-			postern__source_kind_find(node->key);
-	size_t before = config->mistakes.count;
-	if (!kind || kind->option_count == 0) {
-		report_kind(config, &node->key_place, node->key);
-		return;
-	}
-	if (source->kind) {
-		postern__mistakes_add(&config->mistakes, &node->key_place,
-				"the source has two kinds, '%s' and '%s'; remove one",
-				source->kind->name, kind->name);
-		return;
-	}
-	source->kind = kind;
-	read_settings(config, node, source);
-	if (config->mistakes.count == before && !config->mistakes.no_memory) {
-		check_settings(config, node, source);
+	for (const struct postern__yaml_node *entry = outer->first; entry;
+			entry = entry->next) {
+		const struct postern_source_kind *kind =
+				postern__source_kind_find(entry->key);
+		if (!kind || kind->option_count == 0) {
+			continue;
+		}
+		if (source->kind) {
+			postern__mistakes_add(&config->mistakes, &entry->key_place,
+					"the source has two kinds, '%s' and '%s'; remove one",
+					source->kind->name, kind->name);
+			return;
+		}
+		source->kind = kind;
+		*node_out = entry;
 	}
 }
 
-/* "orders.lines", "orders.lines.2": unique as long as the list is. */
+static void report_unknown(struct postern__config *config,
+		const struct postern__yaml_node *outer,
+		const struct postern__config_channel_source *source) {
+	for (const struct postern__yaml_node *entry = outer->first; entry;
+			entry = entry->next) {
+		if (strcmp(entry->key, "name") == 0 ||
+				postern__source_kind_find(entry->key)) {
+			continue;
+		}
+		if (!source->kind) {
+			report_kind(config, &entry->key_place, entry->key);
+		} else if (!is_beside(source->kind, entry->key)) {
+			postern__mistakes_add(&config->mistakes, &entry->key_place,
+					"unknown key '%.60s' beside a source of kind '%s'; its "
+					"options are inside '%s'",
+					entry->key, source->kind->name, source->kind->name);
+		}
+	}
+}
+
+/* "orders.lines", "orders.lines.2": unique as long as the list is. Of a kind
+   whose sources have names of their own: "orders.webhook.shop". */
 static const char *default_name(struct postern__config *config,
 		const struct postern__config_channel *channel,
 		const struct postern__config_channel_source *source) {
-	size_t size = strlen(channel->name) + strlen(source->kind->name) + 32;
+	const char *own = setting_named(source, OWN_NAME);
+	size_t size = strlen(channel->name) + strlen(source->kind->name) +
+				  (own ? strlen(own) : 0) + 32;
 	char *name = postern__arena_alloc(&config->arena, size);
 	if (!name) {
 		config->mistakes.no_memory = true;
 		return NULL;
 	}
 	int len = snprintf(name, size, "%s.%s", channel->name, source->kind->name);
-	if (channel->source_count > 0) {
+	if (own) {
+		(void)snprintf(name + len, size - (size_t)len, ".%s", own);
+	} else if (channel->source_count > 0) {
 		(void)snprintf(name + len, size - (size_t)len, ".%zu",
 				channel->source_count + 1);
 	}
@@ -178,6 +290,25 @@ static void check_name(struct postern__config *config,
 	}
 }
 
+/* Another source of its kind in the channel must not have its own name. */
+static void check_own_name(struct postern__config *config,
+		const struct postern__yaml_place *place,
+		const struct postern__config_channel *channel,
+		const struct postern__config_channel_source *source) {
+	const char *own = setting_named(source, OWN_NAME);
+	for (size_t i = 0; own && i < channel->source_count; i++) {
+		const struct postern__config_channel_source *other =
+				&channel->sources[i];
+		const char *others = setting_named(other, OWN_NAME);
+		if (other->kind == source->kind && others && strcmp(own, others) == 0) {
+			postern__mistakes_add(&config->mistakes, place,
+					"the channel has another source '%s' named '%.60s'",
+					source->kind->name, own);
+			return;
+		}
+	}
+}
+
 /* Returns whether the source can be used. */
 static bool read_source(struct postern__config *config,
 		const struct postern__yaml_node *node,
@@ -193,14 +324,22 @@ static bool read_source(struct postern__config *config,
 		return false;
 	}
 	source->line = node->place.line;
+	const struct postern__yaml_node *options = NULL;
+	find_kind(config, node, &options, source);
 	for (const struct postern__yaml_node *entry = node->first; entry;
 			entry = entry->next) {
 		if (strcmp(entry->key, "name") == 0) {
 			source->name = postern__config_text_read(config, entry);
 			place = &entry->place;
-		} else {
-			read_kind(config, entry, source);
 		}
+	}
+	report_unknown(config, node, source);
+	if (options) {
+		read_settings(config, node, options, source);
+	}
+	if (config->mistakes.count == before && options &&
+			!config->mistakes.no_memory) {
+		check_settings(config, options, source);
 	}
 	if (config->mistakes.count > before) {
 		return false;
@@ -213,6 +352,7 @@ static bool read_source(struct postern__config *config,
 		source->name = default_name(config, channel, source);
 	}
 	if (source->name) {
+		check_own_name(config, place, channel, source);
 		check_name(config, place, source);
 	}
 	return source->name && config->mistakes.count == before;

@@ -94,6 +94,7 @@ static const char *const exchange_headers[] = {
 	"range",
 	"referer",
 	"sec-",
+	"stripe-signature",
 	"te",
 	"traceparent",
 	"trailer",
@@ -102,9 +103,12 @@ static const char *const exchange_headers[] = {
 	"upgrade-",
 	"user-agent",
 	"via",
+	"webhook-signature",
 	"x-api-key",
 	"x-correlation-id",
 	"x-forwarded-",
+	"x-hub-signature",
+	"x-hub-signature-256",
 	"x-real-ip",
 };
 

@@ -30,6 +30,18 @@ void postern__write_receipt(struct postern__response *response,
 void postern__write_answered(struct postern__buf *body, const char *store,
 		const char *id, const char *source);
 
+/*
+ * A response that waits for the receipt of its message: create it, then have
+ * postern__awaited_finish() called with it, exactly once, or free() it. The
+ * response belongs to that call, which completes it. NULL: out of memory.
+ */
+struct postern__awaited;
+struct postern__awaited *postern__awaited_create(struct postern__call *call,
+		const struct postern__open_store *store, const char *id,
+		const char *source, bool answered);
+void postern__awaited_finish(void *context,
+		const struct postern_receipt *receipt);
+
 /* draft.c: whether the content type is one of CloudEvents, so that the
    body has the attributes, too. */
 bool postern__request_has_event(const struct postern__request *request);

@@ -39,6 +39,7 @@ struct postern__call {
 typedef void postern__route(struct postern__call *call);
 
 postern__route postern__route_accept;
+postern__route postern__route_webhook;
 postern__route postern__route_stats;
 postern__route postern__route_sources;
 postern__route postern__route_channels;

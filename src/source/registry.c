@@ -142,16 +142,43 @@ static int fail_unknown(const struct postern_source_kind *kind,
 			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+/* The values of an option with several texts, each a setting of its own. */
+static int set_texts(const struct postern_option *option,
+		const struct postern_source_setting *settings, size_t count,
+		void *object, struct postern__arena *arena,
+		struct postern_error *error) {
+	const char **texts = postern__arena_array(arena, count, sizeof *texts);
+	size_t text_count = 0;
+	for (size_t i = 0; texts && i < count; i++) {
+		if (strcmp(settings[i].name, option->name) != 0) {
+			continue;
+		}
+		texts[text_count] = postern__arena_strdup(arena, settings[i].value);
+		if (!texts[text_count++]) {
+			texts = NULL;
+		}
+	}
+	return texts ? postern__option_set_list(option, texts, text_count, object,
+						   arena, error)
+				 : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
+/* Set the option of one of some settings. */
 static int set_option(const struct postern_source_kind *kind,
-		const struct postern_source_setting *setting, void *object,
-		struct postern__arena *arena, struct postern_error *error) {
+		const struct postern_source_setting *settings, size_t count,
+		size_t index, void *object, struct postern__arena *arena,
+		struct postern_error *error) {
+	const struct postern_source_setting *setting = &settings[index];
 	const struct postern_option *option =
 			postern__source_option(kind, setting->name);
 	if (!option) {
 		return fail_unknown(kind, setting->name, error);
 	}
 	struct postern_error why;
-	int r = postern__option_set(option, setting->value, object, arena, &why);
+	int r = option->type == POSTERN_OPTION_TEXTS
+					? set_texts(option, settings, count, object, arena, &why)
+					: postern__option_set(option, setting->value, object, arena,
+							  &why);
 	return r ? postern__fail(error, r, "%s.%s: %s", kind->name, option->name,
 					   why.text)
 			 : POSTERN_OK;
@@ -163,7 +190,7 @@ int postern__source_setting_check(const struct postern_source_kind *kind,
 	struct postern__arena arena;
 	postern__arena_init(&arena);
 	void *object = postern__arena_alloc(&arena, kind->settings_size + 1);
-	int r = object ? set_option(kind, setting, object, &arena, error)
+	int r = object ? set_option(kind, setting, 1, 0, object, &arena, error)
 				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	postern__arena_finish(&arena);
 	return r;
@@ -202,7 +229,7 @@ int postern__source_create(const struct postern_source_kind *kind,
 				object, &arena, error);
 	}
 	for (size_t i = 0; !r && i < count; i++) {
-		r = set_option(kind, &settings[i], object, &arena, error);
+		r = set_option(kind, settings, count, i, object, &arena, error);
 	}
 	if (!r) {
 		r = kind->create(object, out, error);

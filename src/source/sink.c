@@ -217,8 +217,20 @@ const char *postern__sink_name(const struct postern_sink *sink) {
 	return sink->name;
 }
 
+struct postern_source *postern__sink_source(const struct postern_sink *sink,
+		const char **channel_out) {
+	*channel_out = sink->channel ? sink->channel : "";
+	return sink->source;
+}
+
+/* Log a message that cannot be accepted, and keep why. */
 static void report_unacceptable(struct postern_sink *sink,
 		enum postern_event_kind kind, uint64_t tag, const char *why) {
+	int64_t now_ms = wall_ms(sink);
+	(void)pthread_mutex_lock(&sink->mutex);
+	sink->error_at_ms = now_ms;
+	(void)snprintf(sink->error, sizeof(sink->error), "%s", why);
+	(void)pthread_mutex_unlock(&sink->mutex);
 	postern__emit_text(sink->context.box,
 			&(struct postern_event){
 					.kind = kind,

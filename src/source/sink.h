@@ -38,6 +38,9 @@ int postern__sink_check(struct postern_box *box,
 void postern__sink_destroy(struct postern_sink *sink);
 
 const char *postern__sink_name(const struct postern_sink *sink);
+/* The source, and the channel that it feeds; "" if it names channels itself. */
+struct postern_source *postern__sink_source(const struct postern_sink *sink,
+		const char **channel_out);
 
 int postern__sink_start(struct postern_sink *sink, struct postern_error *error);
 /* Take no further messages, and stop the source. Does not wait; again is

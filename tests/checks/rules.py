@@ -91,8 +91,10 @@ def libraries_stay_in_their_rooms(files):
         "amqp_ssl_socket.h": r"src/rabbitmq/",
         "amqp_tcp_socket.h": r"src/rabbitmq/",
         "openssl/ssl.h": r"src/redis/",
-        "openssl/crypto.h": r"src/(redis/|server/auth\.c)",
-        "openssl/evp.h": r"src/(redis/|server/auth\.c)",
+        "openssl/core_names.h": r"src/server/hmac\.c",
+        "openssl/crypto.h": r"src/(redis/|server/(auth|hmac)\.c)",
+        "openssl/evp.h": r"src/(redis/|server/(auth|hmac)\.c)",
+        "openssl/params.h": r"src/server/hmac\.c",
     }
     for file in files:
         if not file.path.startswith(("src/", "include/")):
