@@ -151,7 +151,7 @@ int postern__command_cleanup(struct postern__cli *cli) {
 	json_array_foreach(json_object_get(total, "stores"), index, row) {
 		print_store(cli, row);
 	}
-	if (r == POSTERN__EXIT_OK && !has_retention(cli->config)) {
+	if (r == POSTERN__EXIT_OK && !cli->server && !has_retention(cli->config)) {
 		postern__err_print(
 				"note: no channel of the configuration has a 'retention', "
 				"so nothing expires");

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/server_url.h"
 #include "server/config.h"
 #include "server/store_open.h"
 #include "store/marker_kind.h"
@@ -137,7 +138,26 @@ int postern__cli_configure_from(struct postern__cli *cli, const char *path) {
 	return choose_stores(cli);
 }
 
+/* What a command finds that leaves everything to a server. */
+static int configure_nothing(struct postern__cli *cli) {
+	struct postern_error error;
+	if (postern__config_parse("(server)", "", 0, NULL, &cli->config, &error)) {
+		postern__err_print("%s", error.text);
+		return POSTERN__EXIT_FAILED;
+	}
+	cli->stores[0] = postern__config_store(cli->config, 0);
+	cli->store_count = 1;
+	return POSTERN__EXIT_OK;
+}
+
 int postern__cli_configure(struct postern__cli *cli) {
+	int r = cli->config ? POSTERN__EXIT_OK : postern__server_url_find(cli);
+	if (r != POSTERN__EXIT_OK) {
+		return r;
+	}
+	if (cli->server && !cli->config) {
+		return configure_nothing(cli);
+	}
 	return postern__cli_configure_from(cli, NULL);
 }
 

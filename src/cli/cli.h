@@ -16,6 +16,7 @@
 struct postern_error;
 struct postern__command;
 struct postern__flag;
+struct postern__server_url;
 
 struct postern__cli {
 	const char *program; /* as it was called */
@@ -30,6 +31,8 @@ struct postern__cli {
 	/* In place of them: the URL of a store that keeps markers only, which is no
 	   part of a configuration. */
 	const char *markers_url;
+	/* In place of a configuration: the server that was named; NULL: none. */
+	struct postern__server_url *server;
 };
 
 /*

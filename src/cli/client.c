@@ -19,6 +19,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/remote.h"
+#include "cli/server_url.h"
 #include "server/api.h"
 #include "server/config.h"
 #include "server/open_wait.h"
@@ -278,10 +279,44 @@ static int request_server(const struct postern__client *client,
 	return r;
 }
 
+/* Ask the server that the command names, about the store of --in. */
+static int request_named(const struct postern__client *client,
+		const struct postern__request *request,
+		struct postern__response *response, struct postern_error *error) {
+	const struct postern__server_url *server = client->cli->server;
+	struct postern__request named = *request;
+	struct postern__arena arena;
+	int r = POSTERN_OK;
+	postern__arena_init(&arena);
+	if (server->store) {
+		struct postern_header *headers = postern__arena_array(&arena,
+				request->header_count + 1, sizeof *headers);
+		for (size_t i = 0; headers && i < request->header_count; i++) {
+			headers[i] = request->headers[i];
+		}
+		if (headers) {
+			headers[named.header_count].name = POSTERN__API_STORE_HEADER;
+			headers[named.header_count++].value = server->store;
+			named.headers = headers;
+		} else {
+			r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+	}
+	if (r == POSTERN_OK) {
+		r = postern__remote_request_at(&server->remote, &named, response,
+				error);
+	}
+	postern__arena_finish(&arena);
+	return r;
+}
+
 /* One attempt; POSTERN_E_BUSY and POSTERN_E_STALE may be retried. */
 static int try_request(struct postern__client *client,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
+	if (client->cli->server) {
+		return request_named(client, request, response, error);
+	}
 	if (!is_open(client)) {
 		/* A server is not asked about a store that it does not have. */
 		int r = client->cli->markers_url

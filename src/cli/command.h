@@ -43,6 +43,8 @@ struct postern__command {
 	enum postern__options options;
 	/* --store may also be the name of a store in the configuration, as --in. */
 	bool takes_store_name;
+	/* It has --server, and a server can do all of it. */
+	bool asks_server;
 
 	/* Returns one of enum postern__exit; if it is not POSTERN__EXIT_OK, the
 	   reason was printed on stderr. */

@@ -17,8 +17,12 @@
 #define IN \
 	{ "in", 0, false, "STORE", "only the store with this name in the configuration" }
 
+#define SERVER \
+	{ "server", 0, false, "URL", "ask the server at http://HOST:PORT or unix:PATH, and read no configuration; $POSTERN_SERVER" }, \
+	{ "token-file", 0, false, "FILE", "the file with the token for that server; $POSTERN_TOKEN_FILE" }
+
 #define FILTERS(states) \
-	IN, \
+	SERVER, IN, \
 	{ "state", 0, false, "STATE", states ", or retrying: pending after a failure" }, \
 	{ "channel", 0, false, "CHANNEL", "only this channel" }, \
 	{ "handler", 0, false, "HANDLER", "only this handler, by its key or a legacy key" }, \
@@ -52,14 +56,14 @@ static const struct postern__flag common_flags[] = {
 
 static const struct postern__flag no_flags[] = { END };
 
-static const struct postern__flag in_flags[] = { IN, END };
+static const struct postern__flag in_flags[] = { SERVER, IN, END };
 
 static const struct postern__flag pause_flags[] = {
 	{ "for", 0, false, "DURATION", "resume by itself after this long, such as 90s, 15m, 2h or 7d" },
-	WORDS, IN, END
+	SERVER, WORDS, IN, END
 };
 
-static const struct postern__flag halt_flags[] = { WORDS, IN, END };
+static const struct postern__flag halt_flags[] = { SERVER, WORDS, IN, END };
 
 static const struct postern__flag serve_flags[] = {
 	{ "demo", 0, false, NULL, "serve a built-in configuration and print commands to try" },
@@ -83,6 +87,7 @@ static const struct postern__flag migrate_flags[] = {
 };
 
 static const struct postern__flag send_flags[] = {
+	SERVER,
 	{ "id", 0, false, "ID", "the id of the message; a random UUID if left out" },
 	{ "type", 't', false, "TYPE", "the type of the message, by which handlers choose; 'message' if left out" },
 	{ "source", 0, false, "SOURCE", "the source of the message; the channel's name if left out" },
@@ -115,6 +120,7 @@ static const struct postern__flag list_flags[] = {
 };
 
 static const struct postern__flag show_flags[] = {
+	SERVER,
 	{ "source", 0, false, "SOURCE", "choose by source if several messages have the id" },
 	{ "channel", 0, false, "CHANNEL", "choose by channel if several messages have the id" },
 	{ "id", 0, false, "ID", "the message with this id, even if it looks like a number: '#7'" },
@@ -135,6 +141,7 @@ static const struct postern__flag key_flags[] = {
 };
 
 static const struct postern__flag mark_flags[] = {
+	SERVER,
 	{ "duplicate-exit", 0, false, "N", "exit with N, 0 to 255, if try finds that it was done; 0 if left out" },
 	{ "older-than", 0, false, "DURATION", "forget what was done longer ago, such as 7d; for expire" },
 	IN,
@@ -173,7 +180,7 @@ static const struct postern__flag discard_flags[] = {
 };
 
 static const struct postern__flag cancel_flags[] = {
-	IN, WORDS,
+	SERVER, IN, WORDS,
 	{ "handler", 0, false, "HANDLER", "only the run of this handler, by its key or a legacy key" },
 	{ "channel", 0, false, "CHANNEL", "only a message of this channel" },
 	{ "source", 0, false, "SOURCE", "only a message from this source" },
@@ -250,7 +257,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_migrate,
 	},
 	{
-		.name = "send", .operands = "CHANNEL [FILE]", .operand_min = 1, .operand_max = 2, .flags = send_flags,
+		.name = "send", .asks_server = true, .operands = "CHANNEL [FILE]", .operand_min = 1, .operand_max = 2, .flags = send_flags,
 		.help = "accept a message",
 		.about =
 			"Prints 'accepted' once the message is durable in the store, 'duplicate' if it\n"
@@ -286,7 +293,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_process,
 	},
 	{
-		.name = "list", .operands = "", .flags = list_flags,
+		.name = "list", .asks_server = true, .operands = "", .flags = list_flags,
 		.help = "list deliveries, newest first",
 		.about =
 			"A message has one delivery for each handler that wants it; a parked message,\n"
@@ -300,7 +307,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_list,
 	},
 	{
-		.name = "show", .operands = "[ID]", .operand_max = 1, .flags = show_flags,
+		.name = "show", .asks_server = true, .operands = "[ID]", .operand_max = 1, .flags = show_flags,
 		.help = "show one message with its deliveries and attempts",
 		.about =
 			"The message is named by its id, or by its number as '#7' or --seq 7; use --id\n"
@@ -314,7 +321,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_show,
 	},
 	{
-		.name = "retry", .operands = "[ID...]", .operand_max = POSTERN_FILTER_ID_COUNT_MAX, .flags = retry_flags,
+		.name = "retry", .asks_server = true, .operands = "[ID...]", .operand_max = POSTERN_FILTER_ID_COUNT_MAX, .flags = retry_flags,
 		.help = "run deliveries again, now",
 		.about =
 			"With IDs (or '#N'), retries the messages' deliveries that are pending or\n"
@@ -329,7 +336,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_retry,
 	},
 	{
-		.name = "cancel", .operands = "[ID]", .operand_max = 1, .flags = cancel_flags,
+		.name = "cancel", .asks_server = true, .operands = "[ID]", .operand_max = 1, .flags = cancel_flags,
 		.help = "end runs in progress, on whatever node",
 		.about =
 			"With an ID (or '#N'), cancels the message's runs, or the one of --handler: a\n"
@@ -343,7 +350,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_cancel,
 	},
 	{
-		.name = "discard", .operands = "[ID...]", .operand_max = POSTERN_FILTER_ID_COUNT_MAX, .flags = discard_flags,
+		.name = "discard", .asks_server = true, .operands = "[ID...]", .operand_max = POSTERN_FILTER_ID_COUNT_MAX, .flags = discard_flags,
 		.help = "end deliveries without running them",
 		.about =
 			"With IDs (or '#N'), discards the messages' deliveries that are pending,\n"
@@ -356,7 +363,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_discard,
 	},
 	{
-		.name = "pause", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = pause_flags,
+		.name = "pause", .asks_server = true, .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = pause_flags,
 		.help = "stop delivering to a handler",
 		.about =
 			"Running deliveries finish; others wait, on all nodes. The pause is durable: it\n"
@@ -368,14 +375,14 @@ static const struct postern__command commands[] = {
 		.run = postern__command_pause,
 	},
 	{
-		.name = "resume", .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = halt_flags,
+		.name = "resume", .asks_server = true, .operands = "HANDLER", .operand_min = 1, .operand_max = 1, .flags = halt_flags,
 		.help = "resume delivering to a handler",
 		.about = "Ends a 'postern pause'.",
 		.examples = "postern resume charge-card",
 		.run = postern__command_resume,
 	},
 	{
-		.name = "channel", .operands = "close|open CHANNEL", .operand_min = 2, .operand_max = 2, .flags = halt_flags,
+		.name = "channel", .asks_server = true, .operands = "close|open CHANNEL", .operand_min = 2, .operand_max = 2, .flags = halt_flags,
 		.help = "close or open the intake of a channel",
 		.about =
 			"A closed channel accepts no messages, on any node: a send fails as unavailable\n"
@@ -388,7 +395,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_channel,
 	},
 	{
-		.name = "cleanup", .operands = "", .flags = in_flags,
+		.name = "cleanup", .asks_server = true, .operands = "", .flags = in_flags,
 		.help = "remove what has expired, now",
 		.about =
 			"A server does this automatically every 'cleanup_interval'. The 'retention' of\n"
@@ -400,7 +407,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_cleanup,
 	},
 	{
-		.name = "stats", .operands = "", .flags = in_flags,
+		.name = "stats", .asks_server = true, .operands = "", .flags = in_flags,
 		.help = "count messages and deliveries",
 		.about =
 			"Counts the messages of each channel and the deliveries of each handler. PENDING\n"
@@ -454,7 +461,7 @@ static const struct postern__command commands[] = {
 		.run = postern__command_key,
 	},
 	{
-		.name = "mark", .operands = "try|has|record|forget|expire [HANDLER [KEY]]", .operand_min = 1, .operand_max = 3, .flags = mark_flags,
+		.name = "mark", .asks_server = true, .operands = "try|has|record|forget|expire [HANDLER [KEY]]", .operand_min = 1, .operand_max = 3, .flags = mark_flags,
 		.takes_store_name = true,
 		.help = "remember what was done, by hand",
 		.about =

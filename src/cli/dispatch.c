@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/out.h"
+#include "cli/server_url.h"
 #include "server/config.h"
 
 /* More than there are commands. */
@@ -110,6 +111,7 @@ static int run_command(const char *program,
 		}
 	}
 	postern__config_destroy(cli.config);
+	postern__server_url_destroy(cli.server);
 	postern__args_finish(&cli.args);
 	return r;
 }

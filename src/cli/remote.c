@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * libcurl, with everything disabled that it would do on its own: extra headers,
- * normalised paths. (Proxies do not apply to a unix socket.) The server
- * receives the request and nothing else, so that it means the same there as in
- * this process.
+ * normalised paths, proxies, redirects. The server receives the request and
+ * nothing else, so that it means the same there as in this process.
  */
 
 #include "cli/remote.h"
 
 #include <curl/curl.h>
 #include <postern/version.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +28,8 @@
    the server reports the timeout itself. */
 #define READ_TIMEOUT_S 5L
 #define WRITE_TIMEOUT_S 120L
+/* Of an address; a socket is there at once. */
+#define CONNECT_TIMEOUT_S 10L
 /* Cleanup leaves the store to others most of the time, so millions of messages
    take long. */
 #define CLEANUP_TIMEOUT_S (24 * 60 * 60L)
@@ -92,22 +94,28 @@ static bool is_read(const struct postern__request *request) {
 	return strcmp(request->method, "GET") == 0;
 }
 
-static long timeout_s(const struct postern__request *request) {
+static long timeout_s(const struct postern__remote *remote,
+		const struct postern__request *request) {
 	if (strcmp(request->path, "/v1/cleanup") == 0) {
 		return CLEANUP_TIMEOUT_S;
 	}
-	return is_read(request) ? READ_TIMEOUT_S : WRITE_TIMEOUT_S;
+	return is_read(request) && remote->socket ? READ_TIMEOUT_S
+											  : WRITE_TIMEOUT_S;
 }
 
-static bool prepare_request(CURL *curl, const struct postern__socket *socket,
+static bool prepare_request(CURL *curl, const struct postern__remote *remote,
 		const struct postern__request *request, const char *url,
 		struct curl_slist *headers, struct postern__buf *body) {
 	unsigned bad = CURLE_OK;
-	bad |= curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket->address);
+	if (remote->socket) {
+		bad |= curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, remote->socket);
+	}
+	bad |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	bad |= curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
 	bad |= curl_easy_setopt(curl, CURLOPT_URL, url);
 	bad |= curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
 	bad |= curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-	bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT, timeout_s(request));
+	bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT, timeout_s(remote, request));
 	bad |= curl_easy_setopt(curl, CURLOPT_USERAGENT,
 			POSTERN__API_COMMAND_AGENT POSTERN_VERSION);
 	bad |= curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
@@ -124,7 +132,7 @@ static bool prepare_request(CURL *curl, const struct postern__socket *socket,
 	return bad == CURLE_OK;
 }
 
-static int fail_curl(CURLcode c, const struct postern__socket *socket,
+static int fail_curl(CURLcode c, const struct postern__remote *remote,
 		const struct postern__request *request, const struct postern__buf *body,
 		struct postern_error *error) {
 	switch (c) {
@@ -132,27 +140,65 @@ static int fail_curl(CURLcode c, const struct postern__socket *socket,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	case CURLE_COULDNT_CONNECT:
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"no server is listening on %s", socket->path);
+				"no server is listening on %s", remote->name);
+	case CURLE_COULDNT_RESOLVE_HOST:
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"the host of %s is not known", remote->name);
+	case CURLE_URL_MALFORMAT:
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%.80s' is not the URL of a server", remote->name);
 	case CURLE_OPERATION_TIMEDOUT:
 		return postern__fail(error, POSTERN_E_TIMEOUT,
-				"the server at %s did not respond within %ld s", socket->path,
-				timeout_s(request));
+				"the server at %s did not respond within %ld s", remote->name,
+				timeout_s(remote, request));
 	case CURLE_WRITE_ERROR:
 		return postern__buf_check(body, "the server's response", error);
 	default:
 		return postern__fail(error, POSTERN_E_STALE,
-				"connection to the server at %s lost: %s", socket->path,
+				"connection to the server at %s lost: %s", remote->name,
 				curl_easy_strerror(c));
 	}
+}
+
+void postern__remote_of_socket(const struct postern__socket *socket,
+		struct postern__remote *out) {
+	*out = (struct postern__remote){
+		.name = socket->path,
+		.socket = socket->address,
+		.base = "http://localhost",
+	};
 }
 
 int postern__remote_request(const struct postern__socket *socket,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error) {
+	struct postern__remote remote;
+	postern__remote_of_socket(socket, &remote);
+	return postern__remote_request_at(&remote, request, response, error);
+}
+
+static int add_token(struct curl_slist **list, const char *token,
+		struct postern_error *error) {
+	char value[600]; /* longer than any token */
+	if (!token) {
+		return POSTERN_OK;
+	}
+	if ((size_t)snprintf(value, sizeof value, "Bearer %s", token) >=
+			sizeof value) {
+		return postern__fail(error, POSTERN_E_INVALID, "the token is too long");
+	}
+	int r = add_header(list, "Authorization", value, error);
+	explicit_bzero(value, sizeof value);
+	return r;
+}
+
+int postern__remote_request_at(const struct postern__remote *remote,
+		const struct postern__request *request,
+		struct postern__response *response, struct postern_error *error) {
 	struct postern__buf url;
 	struct curl_slist *headers = NULL;
 	postern__buf_init(&url, URL_LEN_MAX);
-	postern__buf_printf(&url, "http://localhost%s%s%s", request->path,
+	postern__buf_printf(&url, "%s%s%s%s", remote->base, request->path,
 			request->query ? "?" : "", request->query ? request->query : "");
 	int r = postern__buf_check(&url, "the request's path", error);
 	CURL *curl = curl_easy_init();
@@ -162,12 +208,15 @@ int postern__remote_request(const struct postern__socket *socket,
 	if (r == POSTERN_OK) {
 		r = add_headers(&headers, request, error);
 	}
+	if (r == POSTERN_OK) {
+		r = add_token(&headers, remote->token, error);
+	}
 	if (r) {
 		goto out;
 	}
 	/* Preparing a request fails only without memory. */
 	CURLcode c = CURLE_OUT_OF_MEMORY;
-	if (prepare_request(curl, socket, request, postern__buf_text(&url), headers,
+	if (prepare_request(curl, remote, request, postern__buf_text(&url), headers,
 				&response->body)) {
 		c = curl_easy_perform(curl);
 	}
@@ -176,7 +225,7 @@ int postern__remote_request(const struct postern__socket *socket,
 		c = curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
 	}
 	if (c != CURLE_OK) {
-		r = fail_curl(c, socket, request, &response->body, error);
+		r = fail_curl(c, remote, request, &response->body, error);
 		goto out;
 	}
 	response->status = (int)status;

@@ -3,14 +3,25 @@
 #define POSTERN_CLI_REMOTE_H
 
 /*
- * A request to the server that owns the store, over the unix socket beside the
- * store's file.
+ * A request to a server: over the unix socket beside the store's file, or at
+ * an address.
  */
 
 struct postern_error;
 struct postern__request;
 struct postern__response;
 struct postern__socket;
+
+/* Borrowed. */
+struct postern__remote {
+	const char *name;   /* for people: the path of the socket, or the URL */
+	const char *socket; /* its address; NULL: TCP */
+	const char *base;   /* the URL in front of the path */
+	const char *token;  /* NULL: none */
+};
+
+void postern__remote_of_socket(const struct postern__socket *socket,
+		struct postern__remote *out);
 
 /*
  * Send the request and read the whole response.
@@ -25,6 +36,9 @@ struct postern__socket;
  *   POSTERN_E_INVALID      the response is too long
  *   POSTERN_E_NOMEM
  */
+int postern__remote_request_at(const struct postern__remote *remote,
+		const struct postern__request *request,
+		struct postern__response *response, struct postern_error *error);
 int postern__remote_request(const struct postern__socket *socket,
 		const struct postern__request *request,
 		struct postern__response *response, struct postern_error *error);

@@ -304,7 +304,7 @@ static void suggest_channel(const struct postern__cli *cli, const char *name) {
 	const char *near = postern__closest(name, names, count);
 	if (near) {
 		postern__err_print("did you mean '%s'?", near);
-	} else if (count == 0) {
+	} else if (count == 0 && !cli->server) {
 		postern__err_print("the configuration has no channels; 'postern init' "
 						   "writes one to start from");
 	}
@@ -313,6 +313,9 @@ static void suggest_channel(const struct postern__cli *cli, const char *name) {
 int postern__send_check_channel(struct postern__cli *cli, const char *name) {
 	const struct postern__config_channel *channel =
 			postern__config_channel_named(cli->config, name);
+	if (cli->server) {
+		return POSTERN__EXIT_OK; /* it knows its channels */
+	}
 	if (channel) {
 		cli->stores[0] = channel->store;
 		cli->store_count = 1;

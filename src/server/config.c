@@ -100,8 +100,8 @@ static void read_environment(struct postern__config *config) {
 /* Variables that are not options: of handlers, of tests. */
 static bool is_other_variable(const char *name) {
 	static const char *const others[] = { "ATTEMPT", "BUG", "CONFIG",
-		"CRASH_AT", "FAIL_AT", "FENCE", "HANDLER", "PAUSE_AT", "SEED",
-		"STEPS" };
+		"CRASH_AT", "FAIL_AT", "FENCE", "HANDLER", "PAUSE_AT", "SEED", "SERVER",
+		"STEPS", "TOKEN_FILE" };
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
 		if (strcmp(others[i], name) == 0) {
 			return true;
