@@ -146,10 +146,11 @@ static int read_reports(struct pg_connection *connection, void *context,
 			" LEFT JOIN @node_term t ON t.node = n.node"
 			" LEFT JOIN @node_run r ON r.node = n.node"
 			" LEFT JOIN LATERAL unnest(r.seq, r.handler, r.fence, r.started,"
-			" r.lease) AS u (seq, handler, fence, started, lease) ON true"
+			" r.lease) WITH ORDINALITY"
+			" AS u (seq, handler, fence, started, lease, place) ON true"
 			" LEFT JOIN @handler h ON h.id = u.handler"
 			" LEFT JOIN @handler o ON o.id = h.owner"
-			" ORDER BY n.node",
+			" ORDER BY n.node, u.place",
 			error);
 	if (r == POSTERN_OK && !copy_reports(&query, work)) {
 		r = postern__pg_no_memory(error);
