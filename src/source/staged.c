@@ -10,7 +10,8 @@
  * While messages arrive it polls every 20 ms, and publishers need not notify
  * it: NOTIFY makes their commits wait for each other. After a second without a
  * message it records in the store that it rests; from then on publishers
- * notify it, and it polls every second for messages staged in between.
+ * notify it, and it polls every second for messages staged in between. In a
+ * store without notifications it never rests.
  */
 
 #include "source/staged.h"
@@ -170,14 +171,16 @@ static int64_t collect_step(struct staged *self, bool *rests_out) {
 		self->awake_until = postern__box_after_ms(box, AWAKE_MS);
 		rests = false;
 	}
-	*rests_out = rests && !r;
+	/* In a store in which nobody is notified, looking is cheap. */
+	bool notified = box->store->ops->wait;
+	*rests_out = rests && notified && !r;
 	if (r) {
 		return postern_sink_retry_delay_ms(self->sink);
 	}
 	if (found.more) {
 		return 0;
 	}
-	return rests ? REST_MS : BUSY_MS;
+	return rests && notified ? REST_MS : BUSY_MS;
 }
 
 /* With the mutex: sleep for `ms`, or, while resting, until woken. */

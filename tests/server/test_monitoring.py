@@ -295,8 +295,8 @@ def _(place):
     assert gone["since"], gone
     for words in ("'off' starts no runs: paused", "'gone' is held: no licence"):
         assert any(words in note for note in found["notes"]), found["notes"]
-    source = found["sources"][0]
-    equal((source["name"], source["connected"]), ("orders.lines", True))
+    equal({source["name"]: source["connected"] for source in found["sources"]},
+          {"staged": True, "orders.lines": True})
     equal([(row["name"], row["writable"]) for row in found["stores"]],
           [("default", True)])
     place.ok("check")

@@ -306,11 +306,6 @@ def _(place):
     equal(orders.split()[-2:], ["3", "0"])
     place.ok("process", "--ignore-failures")
     equal(counts(), {"orders": (0, 1), "notes": (0, 0)})
-    place.configure("store: sqlite:box.db\nchannels: {orders: {handlers:"
-                    " {log: {exec: [/bin/cat]}}}}\n")
-    place.send("a")
-    equal("staged" in place.ok("stats", "--json").json()["channels"][0], False)
-    assert "STAGED" not in place.ok("stats").out
 
 
 @case("a staged message without a handler is parked, also with unrouted: reject")

@@ -30,7 +30,7 @@ channels:
       b: {exec: [/bin/sh, -c, 'echo "$CE_ID" >> ${DIR}/b.out; exit 65']}
 """
 
-ROOM = 500_000
+ROOM = 600_000
 
 
 class Connection(http.client.HTTPConnection):

@@ -515,8 +515,8 @@ static void next_seq_advance(struct sqlite_store *self,
 	}
 }
 
-static int batch_apply(struct sqlite_store *self, struct postern_batch *batch,
-		int64_t now, struct postern_error *error) {
+int postern__sqlite_batch_apply(struct sqlite_store *self,
+		struct postern_batch *batch, int64_t now, struct postern_error *error) {
 	bool holds;
 	int r = postern__sqlite_holds_lock(self, batch->node, batch->lock, &holds,
 			error);
@@ -533,6 +533,14 @@ static int batch_apply(struct sqlite_store *self, struct postern_batch *batch,
 				   : r;
 }
 
+void postern__sqlite_batch_end(struct sqlite_store *self,
+		const struct postern_batch *batch) {
+	next_seq_advance(self, batch);
+	if (self->only_node != batch->node) {
+		self->only_node = 0;
+	}
+}
+
 int postern__sqlite_apply(struct postern_store *store,
 		struct postern_batch *batch, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
@@ -543,14 +551,11 @@ int postern__sqlite_apply(struct postern_store *store,
 	int64_t now = postern__sqlite_now(self);
 	r = postern__sqlite_begin(self, error);
 	if (r == POSTERN_OK) {
-		r = batch_apply(self, batch, now, error);
+		r = postern__sqlite_batch_apply(self, batch, now, error);
 		r = postern__sqlite_finish(self, r, error);
 	}
 	if (r == POSTERN_OK) {
-		next_seq_advance(self, batch);
-		if (self->only_node != batch->node) {
-			self->only_node = 0;
-		}
+		postern__sqlite_batch_end(self, batch);
 	}
 	postern__sqlite_gate_leave(self);
 	return r;

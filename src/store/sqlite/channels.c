@@ -81,16 +81,18 @@ static void bind_ms(struct sqlite_query *query, int index, int64_t ms) {
 	}
 }
 
-static int retention_write(struct sqlite_store *self,
+static int settings_write(struct sqlite_store *self,
 		const struct postern_enrol_channel *channel,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_channel SET payload_ms = ?2, dedupe_ms = ?3"
-			" WHERE id = ?1 AND (payload_ms IS NOT ?2 OR dedupe_ms IS NOT ?3)");
+			"UPDATE postern_channel SET payload_ms = ?2, dedupe_ms = ?3,"
+			" max_size = ?4 WHERE id = ?1 AND (payload_ms IS NOT ?2"
+			" OR dedupe_ms IS NOT ?3 OR max_size <> ?4)");
 	postern__sqlite_bind_int(&query, 1, channel->id);
 	bind_ms(&query, 2, channel->retention.payload_ms);
 	bind_ms(&query, 3, channel->retention.dedupe_ms);
+	postern__sqlite_bind_int(&query, 4, (int64_t)channel->max_size);
 	return postern__sqlite_end(&query, error);
 }
 
@@ -112,7 +114,7 @@ int postern__sqlite_channel_enrol(struct sqlite_store *self,
 		struct postern_enrol_channel *channel, struct postern_error *error) {
 	int r = postern__channel_resolve(channel, &namer, self, error);
 	if (r == POSTERN_OK) {
-		r = retention_write(self, channel, error);
+		r = settings_write(self, channel, error);
 	}
 	return r == POSTERN_OK ? first_name_read(self, channel, error) : r;
 }

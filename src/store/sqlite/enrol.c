@@ -130,6 +130,25 @@ static int resolve_all(struct sqlite_store *self,
 	return r == POSTERN_OK ? postern__enrolment_check(enrolment, error) : r;
 }
 
+static int node_channels_write(struct sqlite_store *self,
+		const struct postern_enrolment *enrolment,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"DELETE FROM postern_node_channel WHERE node = ?1");
+	postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
+	int r = postern__sqlite_end(&query, error);
+	for (size_t i = 0; r == POSTERN_OK && i < enrolment->channel_count; i++) {
+		postern__sqlite_query(&query, &self->writer,
+				"INSERT OR IGNORE INTO postern_node_channel (node, channel)"
+				" VALUES (?1, ?2)");
+		postern__sqlite_bind_int(&query, 1, (int64_t)enrolment->node);
+		postern__sqlite_bind_int(&query, 2, enrolment->channels[i].id);
+		r = postern__sqlite_end(&query, error);
+	}
+	return r;
+}
+
 static int node_enrol(struct sqlite_store *self,
 		const struct postern_enrolment *enrolment,
 		struct postern_error *error) {
@@ -198,6 +217,9 @@ static int enrol_all(struct sqlite_store *self,
 	}
 	if (r == POSTERN_OK) {
 		r = node_enrol(self, enrolment, error);
+	}
+	if (r == POSTERN_OK) {
+		r = node_channels_write(self, enrolment, error);
 	}
 	return r;
 }

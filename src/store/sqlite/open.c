@@ -38,6 +38,7 @@ int postern__sqlite_reader_open(struct sqlite_store *self,
 		struct postern_error *error) {
 	/* On a read-only disk SQLite cannot create the files that it needs to read
 	   WAL; but then the file cannot change either. */
+	self->nothing_staged = false; /* a new connection counts from anew */
 	bool immutable =
 			self->read_only && postern__sqlite_file_immutable(&self->file);
 	int r = postern__sqlite_connection_open(&self->reader, self, true,
@@ -79,6 +80,9 @@ static int open_files(struct sqlite_store *self, const char *path,
 			r = postern__sqlite_migrate(self, options->no_migrate, error);
 		}
 		postern__point("sqlite-open.migrated");
+		if (r == POSTERN_OK) {
+			r = postern__sqlite_stage_declare(self, error);
+		}
 		if (r == POSTERN_OK) {
 			r = postern__sqlite_directory_load(self, error);
 		}
@@ -257,6 +261,8 @@ static const struct postern_store_ops sqlite_ops = {
 	.lock = postern__sqlite_lock,
 	.unlock = postern__sqlite_unlock,
 	.clean = postern__sqlite_clean,
+	.collect = postern__sqlite_collect,
+	.stranded = postern__sqlite_stranded,
 	.groups = postern__sqlite_groups,
 	.destroy = sqlite_destroy,
 };
@@ -301,6 +307,7 @@ const struct postern_store_kind postern__sqlite_kind = {
 	.ops = &sqlite_ops,
 	.is_file = true,
 	.is_durable = true,
+	.stages = true,
 	.library = "sqlite",
 	.library_version = sqlite3_libversion,
 	.open = sqlite_open,

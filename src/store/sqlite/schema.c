@@ -28,6 +28,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/sqlite/publish_sql.h"
 #include "store/sqlite/sqlite.h"
 
 #define SCHEMA_VERSION 4
@@ -36,12 +37,50 @@
 #define APPLICATION_ID "1347638350"
 
 /* clang-format off */
+/* Also the last step from version 3 to 4. */
+#define SQLITE_STAGING \
+"-- Messages that a program has staged in its own transaction, until a node\n" \
+"-- accepts them. channel: its id. headers as in postern_message. refused: why\n" \
+"-- the row cannot be accepted. Programs insert into the view.\n" \
+"CREATE TABLE postern_staged (\n" \
+"	n INTEGER PRIMARY KEY,\n" \
+"	channel INTEGER NOT NULL,\n" \
+"	refused TEXT,\n" \
+"	id TEXT NOT NULL,\n" \
+"	source TEXT,\n" \
+"	type TEXT NOT NULL,\n" \
+"	subject TEXT,\n" \
+"	time TEXT,\n" \
+"	content_type TEXT,\n" \
+"	correlation_id TEXT,\n" \
+"	traceparent TEXT,\n" \
+"	headers BLOB,\n" \
+"	body BLOB NOT NULL\n" \
+");\n" \
+"CREATE INDEX postern_staged_waiting ON postern_staged (channel)\n" \
+"	WHERE refused IS NULL;\n" \
+"CREATE INDEX postern_staged_refused ON postern_staged (channel)\n" \
+"	WHERE refused IS NOT NULL;\n" \
+"CREATE VIEW postern_publish (" SQLITE_PUBLISH_COLUMNS ") AS\n" \
+"	SELECT c.name, s.type, s.body, s.id, s.source, s.subject, NULL, s.time,\n" \
+"		s.content_type, s.correlation_id, s.traceparent\n" \
+"	FROM postern_staged s JOIN postern_channel c ON c.id = s.channel;\n" \
+"CREATE TRIGGER main." SQLITE_PUBLISH_TRIGGER "\n" \
+"	INSTEAD OF INSERT ON postern_publish\n" \
+"BEGIN\n" \
+SQLITE_PUBLISH_REFUSE("the store is not shared with other processes; open it as sqlite:FILE?shared=yes", \
+"NOT EXISTS (SELECT 1 FROM postern_meta\n" \
+"		WHERE name = 'shared' AND value = 1)") \
+SQLITE_PUBLISH_BODY \
+"END;\n"
+
 const char postern__sqlite_schema[] =
 "-- The tables of Postern in SQLite. Times are milliseconds since 1970.\n"
 "\n"
 "-- schema: the version of these tables. hash_key: the secret of the hashes\n"
 "-- in postern_seen. last_seq: the highest message number ever given to a\n"
-"-- message that was removed since.\n"
+"-- message that was removed since. shared: 1 if other processes may write to\n"
+"-- this file.\n"
 "CREATE TABLE postern_meta (\n"
 "	name TEXT PRIMARY KEY,\n"
 "	value\n"
@@ -50,7 +89,7 @@ const char postern__sqlite_schema[] =
 "-- Channels, with counts since the file was created (parked: now). name: the\n"
 "-- present one. first_name: the one it was created with, NULL if that is still\n"
 "-- its name. payload_ms, dedupe_ms: its last retention, NULL for none. closed: by an\n"
-"-- operator; no message is accepted.\n"
+"-- operator; no message is accepted. max_size: the limit of a body, in bytes.\n"
 "CREATE TABLE postern_channel (\n"
 "	id INTEGER PRIMARY KEY,\n"
 "	name TEXT NOT NULL UNIQUE,\n"
@@ -65,7 +104,8 @@ const char postern__sqlite_schema[] =
 "	closed_by TEXT,\n"
 "	first_name TEXT,\n"
 "	payload_ms INTEGER,\n"
-"	dedupe_ms INTEGER\n"
+"	dedupe_ms INTEGER,\n"
+"	max_size INTEGER NOT NULL DEFAULT 0\n"
 ");\n"
 "\n"
 "-- Every name a channel ever had.\n"
@@ -114,6 +154,13 @@ const char postern__sqlite_schema[] =
 "	node INTEGER NOT NULL,\n"
 "	handler INTEGER NOT NULL,\n"
 "	PRIMARY KEY (node, handler)\n"
+") WITHOUT ROWID;\n"
+"\n"
+"-- The channels of these nodes.\n"
+"CREATE TABLE postern_node_channel (\n"
+"	node INTEGER NOT NULL,\n"
+"	channel INTEGER NOT NULL,\n"
+"	PRIMARY KEY (node, channel)\n"
 ") WITHOUT ROWID;\n"
 "\n"
 "-- Locks, and the node that holds them, 0 for none. fence: raised whenever\n"
@@ -265,6 +312,8 @@ const char postern__sqlite_schema[] =
 "	at INTEGER NOT NULL\n"
 ") WITHOUT ROWID;\n"
 "\n"
+SQLITE_STAGING
+"\n"
 "INSERT INTO postern_meta (name, value) VALUES ('schema', 4);\n"
 "INSERT INTO postern_meta (name, value) VALUES ('last_seq', 0);\n";
 /* clang-format on */
@@ -338,7 +387,14 @@ static const char *const migrations[] = {
 	"	last_at INTEGER NOT NULL,"
 	"	text TEXT NOT NULL,"
 	"	PRIMARY KEY (error_group, handler)"
-	") WITHOUT ROWID;",
+	") WITHOUT ROWID;"
+	"ALTER TABLE postern_channel"
+	" ADD COLUMN max_size INTEGER NOT NULL DEFAULT 0;"
+	"CREATE TABLE postern_node_channel ("
+	"	node INTEGER NOT NULL,"
+	"	channel INTEGER NOT NULL,"
+	"	PRIMARY KEY (node, channel)"
+	") WITHOUT ROWID;" SQLITE_STAGING,
 };
 
 /* 0: the file has no tables of Postern. */

@@ -260,6 +260,12 @@ struct sqlite_store {
 	   gate. */
 	_Atomic uint64_t only_node;
 
+	/* With the reader's mutex: nothing was staged at this version of the file's
+	   data. */
+	bool nothing_staged;
+	int64_t nothing_staged_at;
+	size_t collected; /* inside the gate: how often collect() read rows */
+
 	/* Buffers of apply(), reused from batch to batch. */
 	struct sqlite_arrival *arrivals;
 	size_t arrival_cap;
@@ -592,6 +598,24 @@ int postern__sqlite_holds_lock(struct sqlite_store *self, uint64_t node,
 int postern__sqlite_check_lock(struct sqlite_store *self, uint64_t node,
 		const struct postern_lock *lock, struct postern_error *error);
 
+/* apply.c: a batch within a transaction of its caller. */
+
+int postern__sqlite_batch_apply(struct sqlite_store *self,
+		struct postern_batch *batch, int64_t now, struct postern_error *error);
+/* After the commit. */
+void postern__sqlite_batch_end(struct sqlite_store *self,
+		const struct postern_batch *batch);
+
+/* stage.c: who may stage messages. */
+
+/* Prepares a writer, once the file has its tables. */
+int postern__sqlite_stage_set_up(struct sqlite_store *self,
+		struct postern_error *error);
+/* When the file is opened: the same, and declares in it whether it is
+   shared. */
+int postern__sqlite_stage_declare(struct sqlite_store *self,
+		struct postern_error *error);
+
 /* sandbox.c: the sandbox around a unit. */
 
 /* Installs the hooks on a newly opened writer. */
@@ -752,5 +776,11 @@ int postern__sqlite_groups(struct postern_store *store,
 		struct postern_error *error);
 int postern__sqlite_clean(struct postern_store *store,
 		struct postern_cleaning *cleaning, struct postern_error *error);
+int postern__sqlite_collect(struct postern_store *store,
+		struct postern_collection *collection, struct postern_memory *memory,
+		struct postern_error *error);
+int postern__sqlite_stranded(struct postern_store *store, size_t max,
+		struct postern_memory *memory, struct postern_stranded **out,
+		size_t *count_out, struct postern_error *error);
 
 #endif

@@ -41,8 +41,12 @@ static int read_channels(struct sqlite_store *self,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->reader,
 			"SELECT name, accepted, duplicates, conflicts, dropped, parked,"
-			" closed, closed_at, 0, closed_reason, closed_by"
-			" FROM postern_channel ORDER BY id");
+			" closed, closed_at, 0, closed_reason, closed_by,"
+			" (SELECT count(*) FROM postern_staged s WHERE s.channel = c.id"
+			" AND s.refused IS NULL), (SELECT count(*) FROM postern_staged s"
+			" WHERE s.channel = c.id AND s.refused IS NOT NULL),"
+			" (SELECT count(*) FROM postern_node_channel n"
+			" WHERE n.channel = c.id) FROM postern_channel c ORDER BY id");
 	while (ok && count < room && postern__sqlite_row(&query)) {
 		struct postern_channel_stats *channel = &stats[count++];
 		ok = postern__sqlite_text(query.statement, 0, memory, &channel->name);
@@ -51,6 +55,9 @@ static int read_channels(struct sqlite_store *self,
 		channel->conflicts = (uint64_t)postern__sqlite_int(&query, 3);
 		channel->dropped = (uint64_t)postern__sqlite_int(&query, 4);
 		channel->parked = (uint64_t)postern__sqlite_int(&query, 5);
+		channel->staged = (uint64_t)postern__sqlite_int(&query, 11);
+		channel->refused = (uint64_t)postern__sqlite_int(&query, 12);
+		channel->nodes = (uint64_t)postern__sqlite_int(&query, 13);
 		struct postern_halt closed;
 		postern__sqlite_halt(&query, 6, &closed);
 		ok = ok && postern__closed_stats(&closed, memory, channel);

@@ -30,6 +30,7 @@ int postern__sqlite_nodes_expire_all(struct sqlite_store *self,
 											"BEGIN IMMEDIATE;"
 											"DELETE FROM postern_node;"
 											"DELETE FROM postern_node_handler;"
+											"DELETE FROM postern_node_channel;"
 											"UPDATE postern_lock SET node = 0;"
 											"COMMIT",
 											error)
@@ -72,6 +73,12 @@ int postern__sqlite_nodes_expire(struct sqlite_store *self, uint64_t except,
 	if (r == POSTERN_OK) {
 		postern__sqlite_query(&query, &self->writer,
 				"DELETE FROM postern_node_handler"
+				" WHERE node NOT IN (SELECT node FROM postern_node)");
+		r = postern__sqlite_end(&query, error);
+	}
+	if (r == POSTERN_OK) {
+		postern__sqlite_query(&query, &self->writer,
+				"DELETE FROM postern_node_channel"
 				" WHERE node NOT IN (SELECT node FROM postern_node)");
 		r = postern__sqlite_end(&query, error);
 	}

@@ -36,6 +36,9 @@ static int writer_reopen(struct sqlite_store *self,
 	postern__point("sqlite-reopen.closed");
 	int r = postern__sqlite_writer_open(self, error);
 	if (r == POSTERN_OK) {
+		r = postern__sqlite_stage_set_up(self, error);
+	}
+	if (r == POSTERN_OK) {
 		r = postern__sqlite_directory_load(self, error);
 	}
 	/* Only now: a failure above marks the writer as broken again. */
