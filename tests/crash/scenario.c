@@ -269,6 +269,9 @@ static void run_shared(struct world *world) {
 	world_open(world, ALL_HANDLERS);
 	world_check_marks(world, false);
 	send_some(world, "v");
+	world_publish(world, "orders", "p-1", "order.placed", "done");
+	world_publish(world, "orders", "p-2", "order.placed", "fail once");
+	world_publish(world, "orders", "v-0", "order.placed", "done");
 	world_mark_shared(world);
 	world_process(world, 0);
 	world_close(world);

@@ -293,6 +293,21 @@ def sums_problems(done, sums, forgets):
         yield f"done by the sql handler: {done}, but written: {sums}"
 
 
+def published_problems(database):
+    """What is left of messages that another program published."""
+    (tables,) = database.execute(
+        "select count(*) from sqlite_schema where name = 'published'").fetchone()
+    if not tables:
+        return
+    staged = database.execute("select id, refused from postern_staged").fetchall()
+    if staged:
+        yield f"left in the file: staged {staged}"
+    lost = database.execute(
+        "select id from published except select id from postern_message").fetchall()
+    if lost:
+        yield f"published, but not there: {sorted(lost)}"
+
+
 def file_problems(path, forgets):
     """What is wrong with the file itself: its pages, and what is in it."""
     database = sqlite3.connect(path)
@@ -310,6 +325,7 @@ def file_problems(path, forgets):
         if database.execute("select 1 from sqlite_schema where name = 'sums'").fetchall():
             sums = database.execute("select id from sums order by 1").fetchall()
         yield from sums_problems(done, sums, forgets)
+        yield from published_problems(database)
     finally:
         database.close()
 

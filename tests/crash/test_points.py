@@ -59,7 +59,7 @@ ELSEWHERE = {
     "memory-apply.settled": "memory: the simulation",
 }
 # The points of other stores than the one that is played on.
-STRANGE = ("sqlite-", "memory-") if sweep.DATABASE else ("postgres-", "collect.")
+STRANGE = ("sqlite-", "memory-") if sweep.DATABASE else ("postgres-",)
 
 
 class Passes:

@@ -43,7 +43,7 @@ bool effects_read(const struct effects *effects, effects_reader *reader,
 }
 
 bool effects_can_publish(const struct effects *effects) {
-	return effects->ops && effects->ops->publish;
+	return effects->publishes;
 }
 
 bool effects_publish(const struct effects *effects, const char *channel,

@@ -28,6 +28,7 @@ struct effects {
 	char table[EFFECTS_TEXT_MAX];
 	/* The SQL of the sql handler "sums". */
 	char sums[EFFECTS_TEXT_MAX];
+	bool publishes; /* other programs may */
 };
 
 typedef void effects_reader(void *context, int64_t seq, const char *handler,
@@ -42,7 +43,7 @@ struct effects_ops {
 			const char *sql);
 	bool (*read)(const struct effects *effects, effects_reader *reader,
 			void *context);
-	/* NULL if not supported. */
+	/* Called only if the database's effects have `publishes`. */
 	bool (*publish)(const struct effects *effects, const char *channel,
 			const struct postern_message *message);
 	void (*remove)(const struct effects *effects);

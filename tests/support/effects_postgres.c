@@ -21,6 +21,7 @@ static size_t split_url(const char *url, const char **schema_out) {
 
 static void init(struct effects *effects) {
 	const char *schema;
+	effects->publishes = true;
 	(void)split_url(effects->url, &schema);
 	(void)snprintf(effects->table, sizeof effects->table, "%s.effect", schema);
 	(void)snprintf(effects->sums, sizeof effects->sums,
