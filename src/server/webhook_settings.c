@@ -62,11 +62,14 @@ static int add_secret_file(struct postern__webhook_settings *self,
 	char *text;
 	struct postern_error why;
 	int r = postern__secret_read(path, self->arena, &text, &why);
-	r = r ? r : add_secret(self, settings, text, &why);
-	/* A missing file is an error of the configuration. */
-	return r ? postern__fail(error,
-					   r == POSTERN_E_NOTFOUND ? POSTERN_E_INVALID : r,
-					   "webhook '%s': secret file '%s': %s", settings->name,
+	if (r) {
+		/* A missing file is an error of the configuration. */
+		return postern__fail(error,
+				r == POSTERN_E_NOTFOUND ? POSTERN_E_INVALID : r,
+				"webhook '%s': %s", settings->name, why.text);
+	}
+	r = add_secret(self, settings, text, &why);
+	return r ? postern__fail(error, r, "webhook '%s': '%s': %s", settings->name,
 					   path, why.text)
 			 : POSTERN_OK;
 }

@@ -23,7 +23,6 @@
 #include "base/container.h"
 #include "base/fail.h"
 #include "runner/runner.h"
-#include "server/config.h"
 
 #define WAITING_BUCKETS 256
 
@@ -236,21 +235,4 @@ void postern__webhook_source_register(void) {
 	};
 	/* If there is no room, the kind is refused as an unknown one. */
 	(void)postern_source_kind_register(&kind, NULL);
-}
-
-bool postern__webhook_source_protects(
-		const struct postern__config_channel *channel) {
-	for (size_t i = 0; i < channel->source_count; i++) {
-		const struct postern__config_channel_source *source =
-				&channel->sources[i];
-		for (size_t n = 0; source->kind->create == webhook_create &&
-						   n < source->setting_count;
-				n++) {
-			if (strcmp(source->settings[n].name, "verify") == 0 &&
-					strcmp(source->settings[n].value, "none") != 0) {
-				return true;
-			}
-		}
-	}
-	return false;
 }

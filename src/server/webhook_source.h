@@ -10,12 +10,10 @@
  */
 
 #include <postern/box.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "server/webhook_settings.h"
 
-struct postern__config_channel;
 struct postern_runner;
 struct postern_source;
 
@@ -27,10 +25,6 @@ void postern__webhook_source_register(void);
 struct postern__webhook_source *
 postern__webhook_source_find(const struct postern_runner *runner,
 		const char *channel, const char *name);
-
-/* Whether a channel has a source that verifies its sender. */
-bool postern__webhook_source_protects(
-		const struct postern__config_channel *channel);
 
 const struct postern__webhook_settings *postern__webhook_source_settings(
 		const struct postern__webhook_source *source);

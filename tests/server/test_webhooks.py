@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Webhook sources: requests that their sender signs."""
 
+import base64
+import hashlib
+import hmac
 import json
 import os
 
@@ -168,6 +171,261 @@ def _(place):
     equal(deliver(place, "shop", ORDER, first).status, 202)
     equal(deliver(place, "shop", second, other).status, 200)
     equal(place.show("msg_1")["body"], ORDER.decode())
+
+
+
+def sent(place, name, webhook, **more):
+    """Signs a webhook and delivers it."""
+    return deliver(place, name, webhook[2], sign(webhook)[0], **more)
+
+
+TOKENS = """\
+auth:
+  tokens:
+    - {name: send, role: send, token_file: send.token}
+    - {name: read, role: read, token_file: read.token}
+    - {name: other, role: send, token_file: other.token, channels: [others]}
+"""
+
+
+@case("a signature takes the place of a token, at its own path only")
+def _(place):
+    for name in ("send", "read", "other"):
+        secret(place, f"{name}.token", name * 10)
+    prepare(place, TOKENS + CONFIG.replace(
+        "    handlers:", "      - webhook: {name: open, verify: none, "
+        "id: 'header:X-Id'}\n    handlers:") + "  others: {}\n")
+    place.serve(tcp=True)
+    webhook = ("standard", STANDARD, ORDER, {})
+    signed = sign(webhook)[0]
+    equal(deliver(place, "shop", ORDER, signed).status, 202)
+    equal(deliver(place, "shop", ORDER, {}).status, 401)
+    equal(deliver(place, "shop", ORDER,
+                  {"Authorization": "Bearer " + "send" * 10}).status, 401)
+    # Unsigned messages, and a webhook that verifies nothing, need the role.
+    for path, answers in (("messages", (401, 401, 403, 403, 202)),
+                          ("webhooks/open", (401, 401, 403, 403, 202))):
+        got = [
+            post(place, f"/v1/channels/orders/{path}", ORDER,
+                 {"X-Message-Id": path, "X-Id": path, **signed, **headers}).status
+            for headers in ({}, {"Authorization": "Bearer " + "nobody" * 10},
+                            {"Authorization": "Bearer " + "read" * 10},
+                            {"Authorization": "Bearer " + "other" * 10},
+                            {"Authorization": "Bearer " + "send" * 10})
+        ]
+        # webhook-id is the second choice of a message, and it is known.
+        equal(got[:4] + [202 if got[4] in (200, 202) else got[4]], list(answers), path)
+
+
+@case("while secrets are exchanged, a signature by either is valid")
+def _(place):
+    secret(place, "next.txt", "whsec_" + "B" * 32 + "\n")
+    prepare(place, CONFIG.replace("secret_file: shop.txt",
+                                  "secret_files: [next.txt, shop.txt]"))
+    place.serve()
+    old, new, third, both, none = sign(
+        ("standard", STANDARD, ORDER, {"id": "a"}),
+        ("standard", "whsec_" + "B" * 32, ORDER, {"id": "b"}),
+        ("standard", "whsec_" + "C" * 32, ORDER, {"id": "c"}),
+        ("standard", "whsec_" + "B" * 32, ORDER, {"id": "d"}),
+        ("standard", "whsec_" + "C" * 32, ORDER, {"id": "d"}),
+    )
+    both["webhook-signature"] = (
+        none["webhook-signature"] + " v2,AAAA " + both["webhook-signature"])
+    equal([deliver(place, "shop", ORDER, headers).status
+           for headers in (old, new, third, both)], [202, 202, 401, 202])
+
+
+def digest(key, body, algorithm="sha256"):
+    return hmac.new(key, body, getattr(hashlib, algorithm)).digest()
+
+
+@case("other senders are described by header, algorithm, encoding and prefix")
+def _(place):
+    place.configure("""\
+store: sqlite:box.db
+channels:
+  orders:
+    sources:
+      - webhook: {name: store, verify: hmac, secret: "${KEY:-key}", header: X-Store-Hmac-SHA256,
+                  encoding: base64, id: "header:X-Store-Webhook-Id"}
+        type: header:X-Store-Topic
+        subject: json:/admin/id
+      - webhook: {name: chat, verify: hmac, secret: 6b6579, secret_encoding: hex,
+                  header: X-Hub-Signature, algorithm: sha1, prefix: "sha1=", id: "json:/n"}
+      - webhook: {name: long, verify: hmac, secret: a2V5, secret_encoding: base64,
+                  header: X-Sum, algorithm: sha512, id: "json:/a+json:/b",
+                  source: /long}
+    handlers:
+      log:
+        exec: [/bin/true]
+""")
+    place.serve()
+    body = b'{"n":9007199254740993,"admin":{"id":7},"a":"x","b":true}'
+    rows = (
+        ("store", {"X-Store-Hmac-SHA256": base64.b64encode(digest(b"key", body)),
+                   "X-Store-Webhook-Id": "w-1", "X-Store-Topic": "orders/create"},
+         ("w-1", "orders/create", "7", "orders")),
+        ("chat", {"X-Hub-Signature": "sha1=" + digest(b"key", body, "sha1").hex()},
+         ("9007199254740993", "", None, "orders")),
+        ("long", {"X-Sum": digest(b"key", body, "sha512").hex().upper()},
+         ("x+true", "", None, "/long")),
+    )
+    for name, headers, (message_id, kind, subject, origin) in rows:
+        answer = deliver(place, name, body, headers)
+        equal((answer.status, answer.json.get("id")), (202, message_id), answer)
+        shown = place.show(message_id)
+        equal((shown["type"] or "", shown["subject"], shown["source"]),
+              (kind, subject, origin), name)
+        # A signature is no part of the message.
+        assert not {"x-store-hmac-sha256", "x-hub-signature", "x-sum"} & {
+            header["name"].lower() for header in shown["headers"]}, shown
+        equal(deliver(place, name, body + b" ", headers).status, 401)
+
+
+@case("a message without an id is 422, and so is one with an id that is too long")
+def _(place):
+    prepare(place)
+    place.serve()
+    for name, webhook in (
+            ("pay", ("stripe", STRIPE, b'{"type":"a"}', {})),
+            ("pay", ("stripe", STRIPE, b'{"id":1,"id":2}', {})),
+            ("pay", ("stripe", STRIPE, b'{"id":"' + b"x" * 201 + b'"}', {})),
+            ("pay", ("stripe", STRIPE, b'{"id":"a\\u0007"}', {})),
+            ("pay", ("stripe", STRIPE, b"no JSON", {}))):
+        answer = sent(place, name, webhook)
+        equal(answer.status, 422, webhook, answer)
+        assert "id" in answer.json["detail"], answer
+    equal(stored(place), 0)
+
+
+@case("an event in structured form has its own attributes, and ce-* headers are ignored")
+def _(place):
+    prepare(place)
+    place.serve()
+    event = json.dumps({"specversion": "1.0", "id": "e-1", "source": "/app",
+                        "type": "order.paid", "data": {"a": 1}}).encode()
+    form = "application/cloudevents+json"
+    signed, raw, batch = sign(("standard", STANDARD, event, {}),
+                              ("standard", STANDARD, ORDER, {"id": "msg_2"}),
+                              ("standard", STANDARD, b"[" + event + b"]", {}))
+    equal(deliver(place, "shop", event, signed, form=form).status, 202)
+    shown = place.show("e-1")
+    equal((shown["source"], shown["type"], shown["body"]),
+          ("/app", "order.paid", '{"a": 1}'))
+    equal(deliver(place, "shop", ORDER, {**raw, "ce-id": "x", "ce-type": "y",
+                                         "ce-source": "z"}).status, 202)
+    equal(place.show("msg_2")["type"], "order.placed")
+    equal(deliver(place, "shop", b"[" + event + b"]", batch,
+                  form="application/cloudevents-batch+json").status, 415)
+
+
+@case("bodies and headers over the limits are refused, and nothing is stored")
+def _(place):
+    prepare(place, CONFIG.replace("    sources:", "    max_message_size: 64KiB\n    sources:"))
+    server = place.serve(tcp=True)
+    fits, long = b"x" * 65536, b"x" * 65537
+    signed = sign(("standard", STANDARD, fits, {}), ("standard", STANDARD, long, {}))
+    equal(deliver(place, "shop", long, signed[1]).status, 413)
+    many = {**signed[0], "webhook-signature":
+            "v1,AAAA " * 2000 + signed[0]["webhook-signature"]}
+    huge = {**signed[0], "webhook-signature": "v1," + "A" * 200000}
+    equal(deliver(place, "shop", fits, {**signed[0], "webhook-signature":
+                                        " ".join(["v1," + "A" * 43 + "="] * 17)}).status, 401)
+    equal(deliver(place, "shop", fits, huge).status, 431)
+    equal(stored(place), 0)
+    equal(deliver(place, "shop", fits, many).status, 202)
+    assert server.alive()
+
+
+@case("paths are of a channel and a webhook, and answer as messages do")
+def _(place):
+    prepare(place, CONFIG.replace("    sources:", "    former_names: [sales]\n    sources:")
+            + "  other: {}\n")
+    place.serve()
+    webhook = ("github", GITHUB, PUSH, {"id": "d-1"})
+    for name, channel in (("none", "orders"), ("hub", "other"), ("hub", "none"),
+                          ("", "orders")):
+        equal(sent(place, name, webhook, channel=channel).status, 404)
+    equal(sent(place, "hub?x=1", webhook).status, 400)
+    equal(sent(place, "hub", webhook, channel="sales").status, 202)
+    equal(sent(place, "%68ub", webhook).status, 200)
+    place.ok("channel", "close", "orders")
+    answer = sent(place, "hub", ("github", GITHUB, PUSH, {"id": "d-2"}))
+    equal((answer.status, answer.headers["Retry-After"] is not None), (503, True))
+
+
+@case("a channel that answers with its handler's result does so for a webhook")
+def _(place):
+    prepare(place, """\
+store: sqlite:box.db
+channels:
+  orders:
+    mode: guard
+    sources:
+      - webhook: {name: hub, verify: github, secret_file: hub.txt}
+    handlers:
+      book:
+        exec: [/bin/sh, -c, 'grep -q good']
+""")
+    place.serve()
+    good = ("github", GITHUB, b"good", {"id": "a"})
+    answers = [sent(place, "hub", webhook) for webhook in (
+        good, good, ("github", GITHUB, b"bad", {"id": "b"}))]
+    equal([answer.status for answer in answers], [200, 200, 502], answers)
+    equal([answer.json["status"] for answer in answers[:2]], ["done", "duplicate"])
+    row = source(place, "orders.webhook.hub")
+    equal((row["accepted"], row["duplicates"], row["in_flight"]), (1, 1, 0))
+
+
+WEBHOOK = "  - webhook: {name: shop, verify: standard, secret_file: shop.txt}"
+MISTAKES = (
+    ("{name: shop, verify: standard}", "a signature needs a secret; set 'secret_file'"),
+    ("{verify: standard, secret: QUJD}", "needs the option 'name'"),
+    ("{name: shop, secret: QUJD}", "needs the option 'verify'"),
+    ("{name: shop, verify: stripes, secret: QUJD}", "did you mean 'stripe'?"),
+    ("{name: a/b, verify: none}", "'a/b' is not a name of a webhook"),
+    ("{name: shop, verify: standard, secret_file: none.txt}",
+     "webhook 'shop': no file 'none.txt'"),
+    ("{name: shop, verify: standard, secret_file: empty.txt}", "must contain one line"),
+    ("{name: shop, verify: standard, secret_file: open.txt}", "chmod o-r"),
+    ("{name: shop, verify: standard, secret: hunter2!}", "the secret is not base64"),
+    ("{name: shop, verify: github, secret: a, secret_file: b}", "cannot be combined"),
+    ("{name: shop, verify: github, secret: a, tolerance: 5m}",
+     "'tolerance' is for signatures with a time"),
+    ("{name: shop, verify: stripe, secret: a, tolerance: 5}", "unit"),
+    ("{name: shop, verify: stripe, secret: a, header: X}", "are for verify: hmac"),
+    ("{name: shop, verify: hmac, secret: a}", "verify: hmac needs 'header'"),
+    ("{name: shop, verify: hmac, secret: a, header: X Y}", "not the name of a header"),
+    ("{name: shop, verify: none, secret: a}", "with verify: none no secret is used"),
+    ("{name: shop, verify: github, secret: a, id: id}",
+     "'id' is not header:NAME or json:/POINTER"),
+    ("{name: shop, verify: github, secret: a, id: 'json:x'}", "does not begin with '/'"),
+    ("{name: shop, verify: github, secret: a}\n        kind: json:/a",
+     "unknown key 'kind' beside a source of kind 'webhook'"),
+    ("{name: shop, verify: github, secret: a, type: json:/a}\n        type: json:/b",
+     "'type' is both inside and beside 'webhook'"),
+    ("{name: shop, verify: github, secret: a}\n      - webhook: {name: shop, "
+     "verify: none}\n        name: other", "another source 'webhook' named 'shop'"),
+)
+
+
+@case("each mistake of a webhook is one line with its place, and no secret")
+def _(place):
+    secret(place, "shop.txt", STANDARD)
+    secret(place, "empty.txt", "\n")
+    os.chmod(place.write("open.txt", STANDARD), 0o644)
+    for text, says in MISTAKES:
+        place.configure("store: sqlite:box.db\nchannels:\n  orders:\n    sources:\n"
+                        f"      - webhook: {text}\n")
+        result = place.fails(2, "check", says=says)
+        equal(len(result.err.splitlines()), 1, result)
+        assert result.err.startswith("postern: postern.yaml:"), result
+        assert "hunter2" not in result.err, result
+    place.configure("store: sqlite:box.db\nchannels:\n  orders:\n    sources:\n"
+                    "      - webhook: {name: shop, verify: github, secret: hunter2=}\n")
+    for words in (("check", "--print"), ("check", "--print", "--json")):
+        assert "hunter2" not in place.ok(*words).out
 
 
 main()
