@@ -240,6 +240,16 @@ struct postern_handler_options {
 	 */
 	const struct postern_key_rule *key_rules;
 	size_t key_rule_count;
+
+	/*
+	 * How long the handler's keys are remembered; 0: as the channel says. It
+	 * may be shorter or longer than the channel's. In an inbox only for a
+	 * handler with a key of its own: a key expires so long after its message
+	 * was received, unless the handler's delivery of it is open or poisoned. In
+	 * a channel with the mode guard: its markers, so long after they were
+	 * written. Removed by the cleanup.
+	 */
+	int64_t retention_dedupe_ms;
 };
 
 #ifdef __cplusplus

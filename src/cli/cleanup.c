@@ -116,15 +116,20 @@ static int clean_all(struct postern__cli *cli, json_t *total) {
 	return worst;
 }
 
-/* Whether any channel has a retention; without one nothing expires. */
+/* Whether any channel or handler has a retention; without one nothing
+   expires. */
 static bool has_retention(const struct postern__config *config) {
-	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
-		if (postern__config_channel(config, i)->values.retention_payload_ms >
-				0) {
-			return true;
+	bool found = false;
+	for (size_t i = 0; !found && i < postern__config_channel_count(config);
+			i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		found = channel->values.retention_payload_ms > 0;
+		for (size_t j = 0; !found && j < channel->handler_count; j++) {
+			found = postern__config_dedupe_ms(&channel->handlers[j]) > 0;
 		}
 	}
-	return false;
+	return found;
 }
 
 int postern__command_cleanup(struct postern__cli *cli) {
@@ -153,8 +158,8 @@ int postern__command_cleanup(struct postern__cli *cli) {
 	}
 	if (r == POSTERN__EXIT_OK && !cli->server && !has_retention(cli->config)) {
 		postern__err_print(
-				"note: no channel of the configuration has a 'retention', "
-				"so nothing expires");
+				"note: no channel or handler of the configuration has a "
+				"'retention', so nothing expires");
 	}
 out:
 	json_decref(total);

@@ -17,7 +17,9 @@
 #include "base/sized.h"
 
 #include <postern/sys/memory.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Longer than any batch takes; the lock is renewed before each batch. */
 #define CLEANUP_LOCK_MS ((int64_t)60 * 1000)
@@ -136,6 +138,82 @@ static bool acquire_cleanup_turn(struct postern_box *box,
 	return free;
 }
 
+/* The markers of a handler that expire, under one of its names. */
+struct expiring {
+	char name[POSTERN_KEY_LEN_MAX + 1];
+	int64_t older_ms;
+};
+
+/* The names of all guarded handlers with a retention, in their order; false:
+   there are not so many. */
+static bool find_expiring(struct postern_box *box, size_t index,
+		struct expiring *out) {
+	struct postern_generation *generation = postern__generation_acquire(box);
+	bool found = false;
+	for (size_t i = 0; !found && i < generation->handler_count; i++) {
+		const struct postern__handler *handler = generation->handlers[i];
+		size_t names = 1 + handler->legacy_key_count;
+		if (handler->channel->mode != POSTERN_MODE_GUARD ||
+				handler->retention_dedupe_ms == 0) {
+			continue;
+		}
+		found = index < names;
+		if (found) {
+			(void)snprintf(out->name, sizeof(out->name), "%s",
+					index == 0 ? handler->key
+							   : handler->legacy_keys[index - 1]);
+			out->older_ms = handler->retention_dedupe_ms;
+		}
+		index -= found ? 0 : names;
+	}
+	postern__generation_release(generation);
+	return found;
+}
+
+static int expire_batch(struct postern_box *box, struct postern__cleanup *state,
+		bool *more_out, struct postern_error *error) {
+	struct postern_markers *markers = box->store->markers;
+	struct expiring expiring;
+	if (!markers || !find_expiring(box, state->name, &expiring)) {
+		*more_out = false;
+		return POSTERN_OK;
+	}
+	struct postern_mark_expiry expiry = {
+		.handler = expiring.name,
+		.older_ms = expiring.older_ms,
+		.max = halved(box->options.cleanup_batch, box->cleanup_shift),
+	};
+	memcpy(expiry.cursor, state->cursor, sizeof(expiry.cursor));
+	int64_t started = postern__box_now_ms(box);
+	int r = markers->ops->expire(markers, &expiry, error);
+	postern__point("clean.expired");
+	state->step_ms = postern__box_now_ms(box) - started;
+	if (r) {
+		return r;
+	}
+	state->total.keys += expiry.count;
+	state->name += !expiry.more;
+	memset(state->cursor, 0, sizeof(state->cursor));
+	if (expiry.more) {
+		memcpy(state->cursor, expiry.cursor, sizeof(state->cursor));
+	}
+	*more_out = true;
+	return POSTERN_OK;
+}
+
+/* The store first, then the markers. */
+static int clean_next(struct postern_box *box, struct postern__cleanup *state,
+		bool *more_out, struct postern_error *error) {
+	if (state->stored) {
+		return expire_batch(box, state, more_out, error);
+	}
+	int r = clean_batch(box, state, error);
+	struct expiring expiring;
+	state->stored = !r && !state->cleaning.more;
+	*more_out = !r && (!state->stored || find_expiring(box, 0, &expiring));
+	return r;
+}
+
 /* With the rules: acquire or renew the lock, and clean up a batch. */
 static int step_with_rules(struct postern_box *box,
 		struct postern__cleanup *state, bool *more_out,
@@ -158,9 +236,18 @@ static int step_with_rules(struct postern_box *box,
 		state->total.busy = true;
 		return POSTERN_OK;
 	}
-	r = clean_batch(box, state, error);
-	*more_out = !r && state->cleaning.more;
-	return r;
+	return clean_next(box, state, more_out, error);
+}
+
+/* Whether a handler has a retention of its own. */
+static bool has_windows(struct postern_box *box) {
+	struct postern_generation *generation = postern__generation_acquire(box);
+	bool found = false;
+	for (size_t i = 0; !found && i < generation->handler_count; i++) {
+		found = generation->handlers[i]->retention_dedupe_ms > 0;
+	}
+	postern__generation_release(generation);
+	return found;
 }
 
 int postern__cleanup_step(struct postern_box *box,
@@ -172,7 +259,7 @@ int postern__cleanup_step(struct postern_box *box,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	int r = read_rules(box, memory, &state->cleaning, error);
-	if (!r && state->cleaning.rule_count > 0) {
+	if (!r && (state->cleaning.rule_count > 0 || has_windows(box))) {
 		r = step_with_rules(box, state, more_out, error);
 	}
 	state->cleaning.rules = NULL;

@@ -60,6 +60,37 @@ int postern__channel_keys_init(struct postern__channel *channel,
 	return r;
 }
 
+/* Whether a handler of the channel can have keys of its own. */
+static bool has_own_keys(const struct postern__handler *handler) {
+	const struct postern__key_rules *rules = &handler->channel->key_rules;
+	bool any = handler->key_rules.count > 0;
+	for (size_t i = 0; !any && i < rules->count; i++) {
+		any = postern__key_rule_is_composite(&rules->items[i].rule);
+	}
+	return any;
+}
+
+static int check_retention(const struct postern__handler *handler,
+		struct postern_error *error) {
+	const struct postern__channel *channel = handler->channel;
+	int64_t keep = handler->retention_dedupe_ms;
+	const char *why = NULL;
+	if (keep < 0 || keep > POSTERN_DURATION_MS_MAX) {
+		why = "is out of range";
+	} else if (keep > 0 && channel->mode == POSTERN_MODE_DIRECT) {
+		why = "remembers nothing: its channel has the mode direct";
+	} else if (keep > 0 && channel->marker) {
+		why = "is not its own: the channel's handlers share a marker";
+	} else if (keep > 0 && channel->mode == POSTERN_MODE_INBOX &&
+			   !has_own_keys(handler)) {
+		why = "needs a key of its own; for the ids of messages set it on the "
+			  "channel";
+	}
+	return why ? postern__fail(error, POSTERN_E_INVALID,
+						 "handler '%s': retention.dedupe %s", handler->key, why)
+			   : POSTERN_OK;
+}
+
 int postern__handler_keys_init(struct postern__handler *handler,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
@@ -68,7 +99,8 @@ int postern__handler_keys_init(struct postern__handler *handler,
 	int r = postern__key_rules_init(&handler->key_rules, options->key_rules,
 			options->key_rule_count, what, error);
 	handler->channel->has_key_rules |= needs_more_than_id(&handler->key_rules);
-	return r;
+	handler->retention_dedupe_ms = options->retention_dedupe_ms;
+	return r ? r : check_retention(handler, error);
 }
 
 /* The rule of the message itself; NULL: `id`. */

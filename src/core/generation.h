@@ -70,6 +70,7 @@ struct postern__handler {
 	char **types;
 	size_t type_count;
 	struct postern__key_rules key_rules;
+	int64_t retention_dedupe_ms; /* of its keys; 0: as the channel's */
 	struct postern_policy policy;
 	struct postern__channel *channel;
 	int64_t id;                            /* assigned by the store */

@@ -98,10 +98,16 @@ struct postern__cleanup {
 	struct postern_lock lock; /* fence 0: not held */
 	uint64_t node;            /* the node that holds it */
 	int64_t step_ms;          /* duration of the last batch */
+	/* The store is done, and markers are next: of this name of a handler, by
+	   their order, from here on. */
+	bool stored;
+	size_t name;
+	unsigned char cursor[POSTERN_MARK_CURSOR_LEN];
 	struct postern_cleanup total;
 };
-/* Clean up one batch, if any channel has a retention. Start with a zeroed
-   state, call again while *more_out, then call postern__cleanup_end(). */
+/* Clean up one batch, if any channel or handler has a retention. Start with a
+   zeroed state, call again while *more_out, then call postern__cleanup_end().
+ */
 int postern__cleanup_step(struct postern_box *box,
 		struct postern__cleanup *state, bool *more_out,
 		struct postern_error *error);

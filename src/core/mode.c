@@ -279,6 +279,21 @@ static int check_store(const struct postern_store *store,
 				   : POSTERN_OK;
 }
 
+/* Markers in a store that keeps nothing else expire by a setting of its own. */
+static int check_windows(const struct postern_store *store,
+		const struct postern__channel *channel, struct postern_error *error) {
+	for (size_t i = 0; store->markers_only && i < channel->handler_count; i++) {
+		const struct postern__handler *handler = channel->handlers[i];
+		if (handler->retention_dedupe_ms > 0) {
+			return postern__fail(error, POSTERN_E_UNSUPPORTED,
+					"handler '%s' has retention.dedupe, but markers in this "
+					"store expire by the ttl of its URL",
+					handler->key);
+		}
+	}
+	return POSTERN_OK;
+}
+
 /* The box has a guard as soon as a channel needs it. */
 static int need_guard(struct postern_box *box,
 		const struct postern__channel *channel, struct postern_error *error) {
@@ -298,6 +313,9 @@ int postern__modes_check(const struct postern_generation *generation,
 	for (size_t i = 0; !r && i < generation->channel_count; i++) {
 		const struct postern__channel *channel = generation->channels[i];
 		r = check_store(generation->box->store, channel, error);
+		if (!r) {
+			r = check_windows(generation->box->store, channel, error);
+		}
 		if (!r) {
 			r = check_names(channel, error);
 		}

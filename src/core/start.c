@@ -121,6 +121,9 @@ static void add_handler(struct enrolling *work,
 				.legacy_key_count = handler->legacy_key_count,
 				.in_process = handler->impl->kind->in_process,
 				.max_crashes = handler->policy.max_crashes,
+				.dedupe_ms = postern__channel_is_inline(handler->channel)
+									 ? 0
+									 : handler->retention_dedupe_ms,
 			};
 }
 

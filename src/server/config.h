@@ -294,6 +294,10 @@ postern__config_channel_named(const struct postern__config *config,
 		const char *name);
 /* Whether require_inbox concerns the channel. */
 bool postern__config_lacks_inbox(const struct postern__config_channel *channel);
+/* How long the handler's own keys are remembered; 0: as the channel says, whose
+   retention is not inherited as the handler's own. */
+int64_t postern__config_dedupe_ms(
+		const struct postern__config_handler *handler);
 /* The handler with this key or legacy key; NULL if there is none. */
 const struct postern__config_handler *
 postern__config_handler_named(const struct postern__config *config,

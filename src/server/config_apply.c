@@ -221,6 +221,7 @@ static int apply_handler(const struct postern__config *config,
 		.policy = &policy,
 		.key_rules = handler->key_rules,
 		.key_rule_count = handler->key_rule_count,
+		.retention_dedupe_ms = postern__config_dedupe_ms(handler),
 	};
 	int r = postern_box_add_handler(box, channel->name, &options, error);
 	return r == POSTERN_OK

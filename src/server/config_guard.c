@@ -176,6 +176,63 @@ static void check_transactional(struct postern__config *config,
 	}
 }
 
+int64_t postern__config_dedupe_ms(
+		const struct postern__config_handler *handler) {
+	const struct postern__config_values *values = &handler->values;
+	return postern__config_origin_of(values, "retention.dedupe")->level ==
+						   POSTERN__LEVEL_HANDLER
+				   ? values->retention_dedupe_ms
+				   : 0;
+}
+
+static bool has_own_keys(const struct postern__config_channel *channel,
+		const struct postern__config_handler *handler) {
+	bool any = handler->key_rule_count > 0;
+	for (size_t i = 0; !any && i < channel->key_rule_count; i++) {
+		any = strstr(channel->key_rules[i].rule, "composite") != NULL;
+	}
+	return any;
+}
+
+/* Why the handler cannot have a retention of its own; NULL: it can. */
+static const char *lacks_window(const struct postern__config_channel *channel,
+		const struct postern__config_handler *handler) {
+	const struct postern__config_values *values = &channel->values;
+	if (values->mode == POSTERN_MODE_INBOX) {
+		return has_own_keys(channel, handler)
+					   ? NULL
+					   : "needs a key of its own: set 'key' of the handler, or "
+						 "the retention of the channel";
+	}
+	if (values->mode == POSTERN_MODE_DIRECT) {
+		return "is of no use in the mode direct, which remembers nothing";
+	}
+	if (!postern__config_origin_of(values, "store")->bad &&
+			!postern__store_keeps_messages(values->store)) {
+		return "is of no use in a store that expires markers by itself: set "
+			   "the ttl in its URL";
+	}
+	return values->marker ? "is not its own: the channel's handlers share a "
+							"marker"
+						  : NULL;
+}
+
+static void check_windows(struct postern__config *config,
+		const struct postern__config_channel *channel) {
+	for (size_t i = 0; i < channel->handler_count; i++) {
+		const struct postern__config_handler *handler = &channel->handlers[i];
+		const char *why = postern__config_dedupe_ms(handler) > 0
+								  ? lacks_window(channel, handler)
+								  : NULL;
+		if (why) {
+			postern__config_mistake(config, &handler->values,
+					"retention.dedupe",
+					"retention.dedupe of the handler '%.60s' %s", handler->key,
+					why);
+		}
+	}
+}
+
 void postern__config_guard_read(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		struct postern__config_channel *channel) {
@@ -186,6 +243,7 @@ void postern__config_guard_read(struct postern__config *config,
 	check_store(config, channel);
 	check_required(config, channel);
 	check_transactional(config, channel);
+	check_windows(config, channel);
 }
 
 void postern__config_guards_check(struct postern__config *config) {

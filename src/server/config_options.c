@@ -111,7 +111,7 @@ static const struct postern_option options[] = {
 	{ "cleanup_interval", DURATION, AT(cleanup_interval_ms), BOX, 0, 1, MS_MAX, NULL, "1h", "how often to remove what has expired", NULL, NULL },
 	{ "cleanup_batch", COUNT, AT(cleanup_batch), BOX, 0, 1, MANY, NULL, "10000", "maximum number of messages or ids removed in one commit", NULL, NULL },
 	{ "retention.payload", DURATION, AT(retention_payload_ms), BOX | CHANNEL, NONE, 1, MS_MAX, NULL, "none", "how long completed messages are kept", NULL, NULL },
-	{ "retention.dedupe", DURATION, AT(retention_dedupe_ms), BOX | CHANNEL, NONE, 1, MS_MAX, NULL, "none", "how long ids are remembered", NULL, NULL },
+	{ "retention.dedupe", DURATION, AT(retention_dedupe_ms), BOX | CHANNEL | HANDLER, NONE, 1, MS_MAX, NULL, "none", "how long ids are remembered; of a handler: its own keys or markers", NULL, NULL },
 
 	/* A delivery. */
 	{ "max_attempts", COUNT, AT(max_attempts), POLICY, 0, 0, POSTERN_ATTEMPTS_MAX, NULL, "5", "attempts in total before a delivery is poisoned", NULL, NULL },

@@ -181,10 +181,19 @@ static void report_dotted(const struct section *self,
 			misplaced ? ", and belongs to " : "", misplaced ? places : "");
 }
 
+static void report_place(const struct section *self,
+		const struct postern__yaml_node *entry, const char *name,
+		unsigned places) {
+	char names[128];
+	postern__option_places(places, names, sizeof names);
+	postern__mistakes_add(&self->config->mistakes, &entry->key_place,
+			"'%s' is not allowed %s; it belongs to %s", name,
+			scope_name(self->scope), names);
+}
+
 /* Report a key that this section does not have. */
 static void report_key(const struct section *self,
 		const struct postern__yaml_node *entry, unsigned places) {
-	char names[128];
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {
 		if (strcmp(parts[i].name, entry->key) == 0) {
 			places |= parts[i].scope;
@@ -195,10 +204,7 @@ static void report_key(const struct section *self,
 	}
 	const struct postern_option *dotted = postern__option_named(entry->key);
 	if (places) {
-		postern__option_places(places, names, sizeof names);
-		postern__mistakes_add(&self->config->mistakes, &entry->key_place,
-				"'%s' is not allowed %s; it belongs to %s", entry->key,
-				scope_name(self->scope), names);
+		report_place(self, entry, entry->key, places);
 	} else if (dotted) {
 		report_dotted(self, entry, dotted);
 	} else {
@@ -460,6 +466,9 @@ static bool read_group(const struct section *self,
 		if (option && (option->places & self->scope)) {
 			postern__config_option_read(self->config, entry, option, false,
 					self->level, self->values);
+		} else if (option) {
+			report_place(self, entry, name, option->places);
+			good = false;
 		} else {
 			report_unknown(self, entry, group->key);
 			good = false;

@@ -86,6 +86,7 @@ struct memory_key {
 	struct memory_key *bucket_next;
 	struct memory_key *next;
 	int64_t seq;
+	int64_t scope; /* a handler id; 0: the key of the message itself */
 	uint8_t bytes[POSTERN__KEY_LEN];
 };
 
@@ -97,6 +98,8 @@ struct memory_message {
 	/* The message was cleaned up; what is left is its remembered id: identity,
 	   time, and the digest of the body. */
 	bool removed;
+	bool forgotten; /* removed, and its own key too: some of handlers are left
+					 */
 	uint8_t digest[POSTERN__DIGEST_LEN];
 	int64_t seq;
 	int64_t channel;
@@ -143,6 +146,7 @@ struct memory_handler {
 	bool in_process;
 	struct postern_halt pause; /* its texts are the handler's own */
 	uint32_t max_crashes;
+	int64_t dedupe_ms; /* 0: none of its own; read only from the owner */
 	struct memory_heap pending;
 	size_t delivery_count; /* in any state: the most that can become pending */
 	uint64_t done;
@@ -396,9 +400,11 @@ void postern__mem_message_add(struct memory_store *self,
    and nothing changed. */
 bool postern__mem_message_remove(struct memory_store *self,
 		struct memory_message *message);
-/* Removes a remembered id, and the handlers' keys of the message; returns how
-   many. */
-size_t postern__mem_remembered_remove(struct memory_store *self,
+/* Removes the remembered id of a removed message. */
+void postern__mem_remembered_remove(struct memory_store *self,
+		struct memory_message *message);
+/* Destroys what is left of a message once nothing of it is remembered. */
+void postern__mem_remembered_trim(struct memory_store *self,
 		struct memory_message *message);
 /* Whether both messages have the same body. */
 bool postern__mem_message_same_body(const struct memory_store *self,

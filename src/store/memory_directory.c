@@ -229,6 +229,7 @@ static void node_take_ids(struct memory_store *self,
 		handler->key = name_find(self, from->key)->key;
 		handler->in_process = from->in_process;
 		handler->max_crashes = from->max_crashes;
+		handler->dedupe_ms = from->dedupe_ms;
 		ids[i] = from->id;
 	}
 	struct memory_node *node = self->nodes;

@@ -119,6 +119,7 @@ int64_t postern__mem_route_key_take(struct memory_store *self,
 		if (!postern__mem_key_find(self, key->bytes)) {
 			*spare = key->next;
 			key->seq = holder;
+			key->scope = id;
 			key->next = first->handler_keys;
 			first->handler_keys = key;
 			self->bytes += sizeof *key;

@@ -190,14 +190,16 @@ bool postern__mem_message_remove(struct memory_store *self,
 	return true;
 }
 
-size_t postern__mem_remembered_remove(struct memory_store *self,
+void postern__mem_remembered_remove(struct memory_store *self,
 		struct memory_message *message) {
-	size_t count = 1;
 	postern__mem_key_remove(self, &message->key);
-	for (struct memory_key *key = message->handler_keys; key; key = key->next) {
-		postern__mem_key_remove(self, key);
-		self->bytes -= sizeof *key;
-		count++;
+	message->forgotten = true;
+}
+
+void postern__mem_remembered_trim(struct memory_store *self,
+		struct memory_message *message) {
+	if (!message->forgotten || message->handler_keys) {
+		return;
 	}
 	self->messages[message->seq - 1] = NULL;
 	self->bytes -= message->bytes;
@@ -205,7 +207,6 @@ size_t postern__mem_remembered_remove(struct memory_store *self,
 		self->bytes -= container_of(item, struct memory_conflict, link)->bytes;
 	}
 	postern__mem_message_destroy(message);
-	return count;
 }
 
 bool postern__mem_message_same_body(const struct memory_store *self,

@@ -12,6 +12,7 @@
 extern const struct tap_case accept_cases[];
 extern const struct tap_case route_cases[];
 extern const struct tap_case key_cases[];
+extern const struct tap_case window_cases[];
 extern const struct tap_case settle_cases[];
 extern const struct tap_case claim_cases[];
 extern const struct tap_case clock_cases[];

@@ -115,6 +115,7 @@ int stand_enrol(struct stand *stand, struct stand_handler *handlers,
 		items[i].legacy_key_count = split_keys(texts[i], keys[i]);
 		items[i].in_process = handlers[i].in_process;
 		items[i].max_crashes = handlers[i].max_crashes;
+		items[i].dedupe_ms = handlers[i].dedupe_ms;
 	}
 	struct postern_enrolment enrolment = {
 		.node = stand->node,

@@ -49,6 +49,7 @@ struct stand_handler {
 	const char *legacy_keys;
 	bool in_process;
 	uint32_t max_crashes;
+	int64_t dedupe_ms;
 	/* out */
 	int64_t id;
 	bool paused;

@@ -34,6 +34,7 @@ int main(int argc, char **argv) {
 		accept_cases,
 		route_cases,
 		key_cases,
+		window_cases,
 		settle_cases,
 		claim_cases,
 		clock_cases,

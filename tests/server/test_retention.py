@@ -150,6 +150,80 @@ def _(place):
     equal([line for line in lines if line["level"] == "error"], [])
 
 
+WINDOWS = """\
+store: sqlite:box.db
+channels:
+  orders:
+    handlers:
+      mail:
+        exec: [/bin/true]
+        key: "json:/order"
+        retention: {dedupe: 1ms}
+      bill: {exec: [/bin/true], key: "json:/order"}
+  pay:
+    mode: guard
+    handlers:
+      charge: {exec: [/bin/true], retention: {dedupe: 1ms}}
+  keep:
+    mode: guard
+    handlers:
+      book: {exec: [/bin/true]}
+"""
+
+
+def send_order(place, message_id):
+    place.send(message_id, '{"order": 17}')
+    place.ok("process", "--ignore-failures")
+    return [place.state(message_id, "mail"), place.state(message_id, "bill")]
+
+
+@case("keys and markers of a handler expire by its own retention")
+def _(place):
+    place.configure(WINDOWS)
+    place.ok("migrate")
+    equal(send_order(place, "a"), ["done", "done"])
+    equal(send_order(place, "b"), ["discarded", "discarded"])
+    equal(place.send("m", "x", channel="pay").out, "done\n")
+    equal(place.send("m", "x", channel="keep").out, "done\n")
+    removed = [0]
+
+    def all_removed():
+        removed[0] += place.ok("cleanup", "--json").json()["keys"]
+        return removed[0] >= 2
+
+    until(all_removed)
+    equal(removed, [2])
+    equal(send_order(place, "c"), ["done", "discarded"])
+    equal(place.send("m", "x", channel="pay").out, "done\n")
+    equal(place.send("m", "x", channel="keep").out, "duplicate\n")
+    equal(ids(place), ["a", "a", "b", "b", "c", "c"])
+
+
+@case("a retention of a handler is refused where it has no keys or markers")
+def _(place):
+    handler = "h: {exec: [/bin/true], retention: {dedupe: 1h}}"
+    for more, why in [
+        ("", "needs a key of its own"),
+        ("mode: direct", "the mode direct, which remembers nothing"),
+        ("mode: guard, marker: one", "the channel's handlers share a marker"),
+    ]:
+        place.configure(
+            "store: sqlite:box.db\n"
+            f"channels: {{orders: {{{more + ', ' if more else ''}"
+            f"handlers: {{{handler}}}}}}}\n")
+        place.fails(2, "check", says=why)
+        place.fails(2, "check", says="retention.dedupe of the handler 'h'")
+    place.configure(
+        "store: redis://localhost\n"
+        "channels: {orders: {mode: guard, handlers: {" + handler + "}}}\n")
+    place.fails(2, "check", says="set the ttl in its URL")
+    place.configure(
+        "store: sqlite:box.db\n"
+        "channels: {orders: {handlers: {h: {exec: [/bin/true],"
+        " retention: {payload: 1h}}}}}\n")
+    place.fails(2, "check", says="payload")
+
+
 @case("without retention nothing expires, and cleanup notes that")
 def _(place):
     place.configure()

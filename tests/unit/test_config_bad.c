@@ -45,8 +45,8 @@ static void unknown_keys(void) {
 				"{payload: none}'" },
 		{ "retention.dedupe: 7d",
 				"f:1:1: 'retention.dedupe' must be written as 'retention: "
-				"{dedupe: "
-				"7d}', and belongs to 'defaults', a store or a channel" },
+				"{dedupe: 7d}', and belongs to 'defaults', a store, a channel "
+				"or a handler" },
 		{ "defaults: {retention: 2h}", "f:1:23: 'retention' must be a mapping, "
 									   "such as {payload: none, "
 									   "dedupe: none}, not text" },
@@ -75,9 +75,9 @@ static void misplaced_keys(void) {
 		{ "channels: {c: {handlers: {h: {unrouted: drop, sql: reindex}}}}",
 				"f:1:31: 'unrouted' is not allowed in a handler; it belongs to "
 				"a channel" },
-		{ "channels: {c: {handlers: {h: {retention: {}}}}}",
-				"f:1:31: 'retention' is not allowed in a handler; it belongs "
-				"to 'defaults', a store or a channel" },
+		{ "channels: {c: {handlers: {h: {retention: {payload: 1d}}}}}",
+				"f:1:43: 'retention.payload' is not allowed in a handler; it "
+				"belongs to 'defaults', a store or a channel" },
 	};
 	CHECK_TABLE(table);
 }
@@ -417,9 +417,11 @@ static void bad_retention(void) {
 				"'payload'?" },
 		{ "channels: {c: {retention: {payload: 0}}}",
 				"f:1:37: payload: '0' is out of range; write 1ms to 3650d" },
-		{ "channels: {c: {handlers: {h: {retention: {payload: 1d}}}}}",
-				"f:1:31: 'retention' is not allowed in a handler; it belongs "
-				"to 'defaults', a store or a channel" },
+		{ "channels: {c: {handlers: {h: {exec: [/a], retention: {dedupe: "
+		  "1d}}}}}",
+				"f:1:63: retention.dedupe of the handler 'h' needs a key of "
+				"its own: set 'key' of the handler, or the retention of the "
+				"channel" },
 		{ "defaults: {lock_name: x, cleanup_lock_name: x}",
 				"f:1:45: lock_name and cleanup_lock_name must differ" },
 		{ "stores: {a: {url: memory, lock_name: 'InboxCleanup_{store}'}}",

@@ -20,7 +20,8 @@ extern "C" {
    all of them have ended, none is poisoned, the message is not parked, and the
    last one ended (or, without any, the message was received) payload_ms ago.
    The remembered id is removed when the message is, and was received dedupe_ms
-   ago; so are the keys that handlers have of the message. */
+   ago; so are the keys that handlers have of the message, except those of a
+   handler with a dedupe_ms of its own. */
 struct postern_retention {
 	int64_t channel;
 	int64_t payload_ms;
@@ -53,6 +54,11 @@ struct postern_enrol_handler {
 	size_t legacy_key_count;
 	bool in_process;
 	uint32_t max_crashes;
+	/* How long its keys are remembered, those of its aliases included: one is
+	   removed so long after its message was received, whatever the channel's
+	   retention, unless the handler's delivery of that message is open or
+	   poisoned. 0: as the channel's retention says. */
+	int64_t dedupe_ms;
 	/* out */
 	int64_t id; /* positive, never changes */
 };

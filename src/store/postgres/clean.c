@@ -285,9 +285,19 @@ static void read_keys(const struct pg_query *query, struct place end,
 	cleaner->more = last.page < postern__pg_get(query, 0, PAGES);
 }
 
-/* Counts of copies that arrived after the message was removed are removed with
-   the remembered id. Rows of the dedupe memory are never updated, so each keeps
-   its place. */
+/* Whether the handler's delivery of the message of key s is open or poisoned.
+ */
+#define KEEPS_KEY                                                  \
+	"EXISTS (SELECT 1 FROM @open d JOIN @handler i"                \
+	" ON i.id = d.handler WHERE d.seq = s.seq AND i.owner = o.id)" \
+	" OR EXISTS (SELECT 1 FROM @ledger d JOIN @handler i"          \
+	" ON i.id = d.handler WHERE d.seq = s.seq AND i.owner = o.id"  \
+	" AND d.state = 4)"
+
+/* A handler may have a window for its keys; else they are removed with the
+   remembered id of their message. Counts of copies that arrived after the
+   message was removed are removed with the remembered id. Rows of the dedupe
+   memory are never updated, so each keeps its place. */
 static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 		struct postern_error *error) {
 	struct place end = {
@@ -306,15 +316,19 @@ static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 			" WHERE s.ctid > $4::text::tid AND s.ctid < $5::text::tid"
 			" ORDER BY s.ctid LIMIT $6),"
 			" old AS (SELECT s.place FROM scanned s"
-			" JOIN " RULES " ON r.channel = s.channel"
-			" WHERE r.keep >= 0 AND s.at <= $3 - r.keep AND NOT EXISTS"
-			" (SELECT 1 FROM @message m WHERE m.seq = s.seq)),"
+			" LEFT JOIN " RULES " ON r.channel = s.channel"
+			" LEFT JOIN @handler h ON h.id = s.scope"
+			" LEFT JOIN @handler o ON o.id = h.owner"
+			" WHERE CASE WHEN o.dedupe_ms IS NOT NULL"
+			" THEN s.at <= $3 - o.dedupe_ms AND NOT (" KEEPS_KEY ")"
+			" ELSE r.keep >= 0 AND s.at <= $3 - r.keep AND NOT EXISTS"
+			" (SELECT 1 FROM @message m WHERE m.seq = s.seq) END),"
 			" removed AS (DELETE FROM @seen WHERE"
-			" ctid = ANY (ARRAY(SELECT place FROM old)) RETURNING seq),"
+			" ctid = ANY (ARRAY(SELECT place FROM old)) RETURNING seq, scope),"
 			" d AS (DELETE FROM @duplicate d USING removed g"
-			" WHERE d.seq = g.seq),"
+			" WHERE d.seq = g.seq AND g.scope = 0),"
 			" c AS (DELETE FROM @conflict d USING removed g"
-			" WHERE d.seq = g.seq)"
+			" WHERE d.seq = g.seq AND g.scope = 0)"
 			" SELECT (SELECT count(*) FROM scanned),"
 			" (SELECT count(*) FROM removed), pg_relation_size('@seen')"
 			" / current_setting('block_size')::integer,"
@@ -330,22 +344,36 @@ static int clean_keys(struct pg_connection *connection, struct cleaner *cleaner,
 	return r;
 }
 
-static bool removes_keys(const struct postern_cleaning *cleaning) {
+/* Whether any key may expire. */
+static int find_window(struct pg_connection *connection,
+		const struct postern_cleaning *cleaning, bool *found_out,
+		struct postern_error *error) {
 	for (size_t i = 0; i < cleaning->rule_count; i++) {
 		if (cleaning->rules[i].dedupe_ms >= 0) {
-			return true;
+			*found_out = true;
+			return POSTERN_OK;
 		}
 	}
-	return false;
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run(&query, "SELECT count(dedupe_ms) FROM @handler",
+			error);
+	*found_out = r == POSTERN_OK && postern__pg_get(&query, 0, 0) > 0;
+	postern__pg_end(&query);
+	return r;
 }
 
 static int clean_batch(struct pg_connection *connection,
 		struct cleaner *cleaner, struct postern_error *error) {
-	bool with_keys = removes_keys(cleaner->cleaning);
+	bool with_keys;
+	int r = find_window(connection, cleaner->cleaning, &with_keys, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
 	if (cleaner->cursor.messages_done) {
 		return with_keys ? clean_keys(connection, cleaner, error) : POSTERN_OK;
 	}
-	int r = clean_messages(connection, cleaner, error);
+	r = clean_messages(connection, cleaner, error);
 	cleaner->more = with_keys || !cleaner->cursor.messages_done;
 	return r;
 }

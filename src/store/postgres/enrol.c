@@ -28,8 +28,9 @@ static int enrol_handler(struct pg_connection *connection,
 	postern__pg_int4(&query, handler->max_crashes < INT32_MAX
 									 ? handler->max_crashes
 									 : INT32_MAX);
-	int r = postern__pg_run(&query, "SELECT @enrol_handler_1($1, $2, $3, $4)",
-			error);
+	postern__pg_int8(&query, handler->dedupe_ms);
+	int r = postern__pg_run(&query,
+			"SELECT @enrol_handler_1($1, $2, $3, $4, $5)", error);
 	postern__pg_end(&query);
 	return r;
 }

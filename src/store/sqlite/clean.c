@@ -38,7 +38,7 @@ struct cleaner {
 	int64_t from;
 	int64_t to;
 	uint8_t (*keys)[POSTERN__KEY_LEN];
-	int64_t *seqs;
+	int64_t *seqs; /* of their messages; 0 for the key of a handler */
 	size_t key_count;
 };
 
@@ -199,16 +199,41 @@ static int clean_messages(struct cleaner *cleaner, struct candidate *candidates,
 				   : r;
 }
 
+/* A handler may have a window for its keys; else they are removed with the
+   remembered id of their message. */
+static const char keys_sql[] =
+		"SELECT s.key, s.seq, s.channel, s.at,"
+		" EXISTS (SELECT 1 FROM postern_message m WHERE m.seq = s.seq),"
+		" s.scope, coalesce(o.dedupe_ms, 0), o.dedupe_ms IS NOT NULL AND ("
+		"EXISTS (SELECT 1 FROM postern_open d JOIN postern_handler i"
+		" ON i.id = d.handler WHERE d.seq = s.seq AND i.owner = o.id)"
+		" OR EXISTS (SELECT 1 FROM postern_ledger d JOIN postern_handler i"
+		" ON i.id = d.handler WHERE d.seq = s.seq AND i.owner = o.id"
+		" AND d.state = 4))"
+		" FROM postern_seen s LEFT JOIN postern_handler h ON h.id = s.scope"
+		" LEFT JOIN postern_handler o ON o.id = h.owner"
+		" WHERE s.key > ?1 AND length(s.key) = ?3 ORDER BY s.key LIMIT ?2";
+
+/* Whether the key that was read has expired. */
+static bool is_past_key(const struct cleaner *cleaner,
+		const struct sqlite_query *query) {
+	int64_t age = cleaner->now - postern__sqlite_int(query, 3);
+	int64_t window = postern__sqlite_int(query, 6);
+	if (window > 0) {
+		return age >= window && !postern__sqlite_int(query, 7);
+	}
+	const struct postern_retention *rule =
+			rule_of(cleaner, postern__sqlite_int(query, 2));
+	return rule && rule->dedupe_ms >= 0 && age >= rule->dedupe_ms &&
+		   !postern__sqlite_int(query, 4);
+}
+
 /* Collects the remembered ids to remove; *count_out: how many were read. */
 static int read_keys(struct cleaner *cleaner, size_t *count_out,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	size_t count = 0;
-	postern__sqlite_query(&query, &cleaner->store->writer,
-			"SELECT key, seq, channel, at,"
-			" EXISTS (SELECT 1 FROM postern_message m WHERE m.seq = s.seq)"
-			" FROM postern_seen s WHERE key > ?1 AND length(key) = ?3"
-			" ORDER BY key LIMIT ?2");
+	postern__sqlite_query(&query, &cleaner->store->writer, keys_sql);
 	postern__sqlite_bind_blob(&query, 1, cleaner->cursor.key,
 			cleaner->cursor.keys_begun ? sizeof cleaner->cursor.key : 0);
 	postern__sqlite_bind_int(&query, 2, (int64_t)cleaner->cleaning->max);
@@ -216,19 +241,15 @@ static int read_keys(struct cleaner *cleaner, size_t *count_out,
 	   because a batch that is not full is the last. */
 	postern__sqlite_bind_int(&query, 3, POSTERN__KEY_LEN);
 	while (postern__sqlite_row(&query)) {
-		const struct postern_retention *rule =
-				rule_of(cleaner, postern__sqlite_int(&query, 2));
 		memcpy(cleaner->cursor.key, sqlite3_column_blob(query.statement, 0),
 				POSTERN__KEY_LEN);
 		count++;
-		if (rule && rule->dedupe_ms >= 0 &&
-				postern__sqlite_int(&query, 4) == 0 &&
-				cleaner->now - postern__sqlite_int(&query, 3) >=
-						rule->dedupe_ms) {
+		if (is_past_key(cleaner, &query)) {
+			bool of_message = postern__sqlite_int(&query, 5) == 0;
 			memcpy(cleaner->keys[cleaner->key_count], cleaner->cursor.key,
 					POSTERN__KEY_LEN);
 			cleaner->seqs[cleaner->key_count++] =
-					postern__sqlite_int(&query, 1);
+					of_message ? postern__sqlite_int(&query, 1) : 0;
 		}
 	}
 	cleaner->cursor.keys_begun = true;
@@ -265,7 +286,7 @@ static int clean_keys(struct cleaner *cleaner, bool *more_out,
 		postern__sqlite_bind_blob(&query, 1, cleaner->keys[i],
 				POSTERN__KEY_LEN);
 		r = postern__sqlite_end(&query, error);
-		if (r == POSTERN_OK) {
+		if (r == POSTERN_OK && cleaner->seqs[i]) {
 			r = copy_counts_delete(cleaner, cleaner->seqs[i], error);
 		}
 	}
@@ -274,23 +295,36 @@ static int clean_keys(struct cleaner *cleaner, bool *more_out,
 	return r;
 }
 
-static bool has_dedupe_rule(const struct postern_cleaning *cleaning) {
+/* Whether any key may expire. */
+static int find_dedupe_rule(const struct cleaner *cleaner, bool *found_out,
+		struct postern_error *error) {
+	const struct postern_cleaning *cleaning = cleaner->cleaning;
 	for (size_t i = 0; i < cleaning->rule_count; i++) {
 		if (cleaning->rules[i].dedupe_ms >= 0) {
-			return true;
+			*found_out = true;
+			return POSTERN_OK;
 		}
 	}
-	return false;
+	int64_t count = 0;
+	int r = postern__sqlite_number(&cleaner->store->writer,
+			"SELECT count(*) FROM postern_handler WHERE dedupe_ms IS NOT NULL",
+			&count, error);
+	*found_out = count > 0;
+	return r;
 }
 
 static int clean_step(struct cleaner *cleaner, bool *more_out,
 		struct postern_error *error) {
 	size_t max = cleaner->cleaning->max;
-	bool has_rule = has_dedupe_rule(cleaner->cleaning);
+	bool has_rule = false;
+	int r = find_dedupe_rule(cleaner, &has_rule, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
 	if (!cleaner->cursor.messages_done) {
 		struct candidate *candidates = malloc((max + 1) * sizeof *candidates);
-		int r = candidates ? clean_messages(cleaner, candidates, error)
-						   : postern__sqlite_no_memory(error);
+		r = candidates ? clean_messages(cleaner, candidates, error)
+					   : postern__sqlite_no_memory(error);
 		free(candidates);
 		*more_out = has_rule || !cleaner->cursor.messages_done;
 		return r;
@@ -301,9 +335,8 @@ static int clean_step(struct cleaner *cleaner, bool *more_out,
 	}
 	cleaner->keys = malloc((max + 1) * sizeof *cleaner->keys);
 	cleaner->seqs = malloc((max + 1) * sizeof *cleaner->seqs);
-	int r = cleaner->keys && cleaner->seqs
-					? clean_keys(cleaner, more_out, error)
-					: postern__sqlite_no_memory(error);
+	r = cleaner->keys && cleaner->seqs ? clean_keys(cleaner, more_out, error)
+									   : postern__sqlite_no_memory(error);
 	free(cleaner->keys);
 	free(cleaner->seqs);
 	return r;

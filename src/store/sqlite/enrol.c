@@ -110,11 +110,12 @@ static int handler_enrol(struct sqlite_store *self,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"UPDATE postern_handler SET key = ?2, in_process = ?3,"
-			" max_crashes = ?4 WHERE id = ?1");
+			" max_crashes = ?4, dedupe_ms = nullif(?5, 0) WHERE id = ?1");
 	postern__sqlite_bind_int(&query, 1, id);
 	postern__sqlite_bind_text(&query, 2, handler->key);
 	postern__sqlite_bind_int(&query, 3, handler->in_process);
 	postern__sqlite_bind_int(&query, 4, handler->max_crashes);
+	postern__sqlite_bind_int(&query, 5, handler->dedupe_ms);
 	return postern__sqlite_end(&query, error);
 }
 

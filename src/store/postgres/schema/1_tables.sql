@@ -56,7 +56,8 @@ CREATE TABLE @channel_tally (
 
 -- owner: itself, or the handler this one is an alias of. key: the one of its
 -- last enrolment. paused_until: 0 if the pause has no end; once it is past, the
--- handler is not paused any more.
+-- handler is not paused any more. dedupe_ms: how long the owner's keys are
+-- remembered, NULL: as the channel's retention says.
 CREATE TABLE @handler (
 	id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	owner integer NOT NULL,
@@ -67,7 +68,8 @@ CREATE TABLE @handler (
 	paused_at bigint NOT NULL DEFAULT 0,
 	paused_until bigint NOT NULL DEFAULT 0,
 	pause_reason text,
-	pause_by text
+	pause_by text,
+	dedupe_ms bigint
 );
 CREATE INDEX handler_owner ON @handler (owner);
 -- Handlers that an accept must resolve first: rarely any.

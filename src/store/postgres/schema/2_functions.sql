@@ -1395,7 +1395,7 @@ END $$;
 -- Finds the handler of a key, or makes it; see the contract of enrolment for
 -- legacy keys.
 CREATE FUNCTION @enrol_handler_1(p_key text, p_legacy text[],
-	p_in_process boolean, p_max_crashes integer)
+	p_in_process boolean, p_max_crashes integer, p_dedupe bigint)
 	RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	v_id integer;
@@ -1427,7 +1427,8 @@ BEGIN
 		END IF;
 	END LOOP;
 	UPDATE @handler SET key = p_key, in_process = p_in_process,
-		max_crashes = p_max_crashes WHERE id = v_id;
+		max_crashes = p_max_crashes, dedupe_ms = nullif(p_dedupe, 0)
+		WHERE id = v_id;
 END $$;
 
 -- Grants starts of a handler, at most p_wanted, as postern__rate_grant() in

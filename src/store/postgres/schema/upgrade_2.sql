@@ -20,7 +20,8 @@ ALTER TABLE @handler
 	ADD COLUMN paused_at bigint NOT NULL DEFAULT 0,
 	ADD COLUMN paused_until bigint NOT NULL DEFAULT 0,
 	ADD COLUMN pause_reason text,
-	ADD COLUMN pause_by text;
+	ADD COLUMN pause_by text,
+	ADD COLUMN dedupe_ms bigint;
 
 CREATE TABLE @marker (
 	handler bigint NOT NULL,
