@@ -220,7 +220,8 @@ enum postern_missing_key {
  *   composite       the handler's key and the correlation id
  *   json:/POINTER   a value of the body (RFC 6901); a number is its text
  *   hash:body       the body
- *   RULE+RULE       several together, except id and hash:body
+ *   callback        the answer of key_callback; only in programs
+ *   RULE+RULE       several together, except id, hash:body and callback
  *
  * Only under `id` the source is a part of the key. Never changes: programs
  * allocate arrays of rules.
@@ -289,6 +290,9 @@ struct postern_channel_options {
 	int64_t guard_wait_ms;
 	/* Where postern_box_fault() publishes; NULL: nowhere. */
 	const char *fault_channel;
+	/* For the rule `callback` of key_rules. */
+	postern_key_callback *key_callback;
+	void *key_context; /* passed to it; owned by the caller */
 };
 
 #define POSTERN_FORMER_NAME_COUNT_MAX 16

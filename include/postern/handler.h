@@ -189,11 +189,23 @@ enum postern_sql_dialect {
 	POSTERN_SQL_POSTGRES
 };
 
+struct postern_key_rule;
+
+/*
+ * The key rule `callback`: writes the key of a message into `key` as snprintf()
+ * does, and returns its length; 0 or less: the message has no key. A key of
+ * `size` bytes or more, and one with control characters, is refused like one
+ * that is too long. Called on the thread that accepts, possibly on several at
+ * once, with the message as it was given; it must return the same key for each
+ * copy and must not call the box.
+ */
+typedef int postern_key_callback(void *context,
+		const struct postern_message *message, char *key, size_t size);
+
 /*
  * Zero the struct, set `size` and the members you need. Everything is copied.
  * Exactly one of these must be set: callback, sql, exec or kind.
  */
-struct postern_key_rule;
 
 struct postern_handler_options {
 	size_t size;
@@ -250,6 +262,10 @@ struct postern_handler_options {
 	 * written. Removed by the cleanup.
 	 */
 	int64_t retention_dedupe_ms;
+
+	/* For the rule `callback` of key_rules. */
+	postern_key_callback *key_callback;
+	void *key_context; /* passed to it; owned by the caller */
 };
 
 #ifdef __cplusplus

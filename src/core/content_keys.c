@@ -57,7 +57,10 @@ int postern__channel_keys_init(struct postern__channel *channel,
 	int r = postern__key_rules_init(&channel->key_rules, options->key_rules,
 			options->key_rule_count, what, error);
 	channel->has_key_rules = needs_more_than_id(&channel->key_rules);
-	return r;
+	return r ? r
+			 : postern__key_rules_set_callback(&channel->key_rules,
+					   options->key_callback, options->key_context, what,
+					   error);
 }
 
 /* Whether a handler of the channel can have keys of its own. */
@@ -100,6 +103,10 @@ int postern__handler_keys_init(struct postern__handler *handler,
 			options->key_rule_count, what, error);
 	handler->channel->has_key_rules |= needs_more_than_id(&handler->key_rules);
 	handler->retention_dedupe_ms = options->retention_dedupe_ms;
+	if (!r) {
+		r = postern__key_rules_set_callback(&handler->key_rules,
+				options->key_callback, options->key_context, what, error);
+	}
 	return r ? r : check_retention(handler, error);
 }
 

@@ -29,6 +29,7 @@ static const struct word words[] = {
 	{ "composite", POSTERN__KEY_COMPOSITE, false, false },
 	{ "json:", POSTERN__KEY_JSON, true, false },
 	{ "hash:body", POSTERN__KEY_HASH_BODY, false, true },
+	{ "callback", POSTERN__KEY_CALLBACK, false, true },
 };
 #define WORD_COUNT (sizeof(words) / sizeof(words[0]))
 
@@ -62,7 +63,7 @@ static int parse_part(struct postern__key_rule *rule, const char *part,
 	if (!word) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"unknown key rule '%.*s': use id, header:NAME, correlation-id, "
-				"composite, json:/POINTER or hash:body",
+				"composite, json:/POINTER, hash:body, or callback in a program",
 				(int)len, part);
 	}
 	if (rule->part_count == POSTERN__KEY_PART_COUNT_MAX) {
@@ -125,7 +126,8 @@ int postern__key_rule_parse(struct postern__key_rule *rule, const char *text,
 	} while (!r && at <= len);
 	if (!r && alone && rule->part_count > 1) {
 		r = postern__fail(error, POSTERN_E_INVALID,
-				"key rule '%s': id and hash:body cannot be joined with others",
+				"key rule '%s': id, hash:body and callback cannot be joined "
+				"with others",
 				rule->text);
 	}
 	return r;
@@ -133,6 +135,10 @@ int postern__key_rule_parse(struct postern__key_rule *rule, const char *text,
 
 bool postern__key_rule_is_id(const struct postern__key_rule *rule) {
 	return rule->parts[0].kind == POSTERN__KEY_ID;
+}
+
+bool postern__key_rule_is_callback(const struct postern__key_rule *rule) {
+	return rule->parts[0].kind == POSTERN__KEY_CALLBACK;
 }
 
 bool postern__key_rule_is_composite(const struct postern__key_rule *rule) {
@@ -153,6 +159,7 @@ static int fail_none(const struct postern__key_part *part, const char *why,
 		[POSTERN__KEY_COMPOSITE] = "composite",
 		[POSTERN__KEY_JSON] = "json:",
 		[POSTERN__KEY_HASH_BODY] = "hash:body",
+		[POSTERN__KEY_CALLBACK] = "callback",
 	};
 	return postern__fail(error, POSTERN_E_NOTFOUND,
 			"the message has no key: %s%.*s %s", names[part->kind],
@@ -277,6 +284,21 @@ static int apply_json(const struct postern__key_part *part,
 	}
 }
 
+static int apply_callback(const struct postern__key_rule *rule,
+		const struct postern_message *message, struct postern__key_text *key,
+		struct postern_error *error) {
+	int len =
+			rule->callback(rule->context, message, key->text, sizeof key->text);
+	if (len <= 0) {
+		return fail_none(&rule->parts[0], "found none", error);
+	}
+	if (len > POSTERN__KEY_TEXT_LEN_MAX) {
+		return fail_long(error);
+	}
+	key->len = (size_t)len;
+	return POSTERN_OK;
+}
+
 static int apply_part(const struct postern__key_part *part,
 		const struct postern_message *message, const char *handler, bool joined,
 		struct postern__key_text *key, struct postern_error *error) {
@@ -294,7 +316,8 @@ static int apply_part(const struct postern__key_part *part,
 		return apply_json(part, message, joined, key, error);
 	case POSTERN__KEY_ID:
 	case POSTERN__KEY_HASH_BODY:
-	default: return POSTERN_OK; /* alone: no text is made */
+	case POSTERN__KEY_CALLBACK:
+	default: return POSTERN_OK; /* alone: not made of parts */
 	}
 }
 
@@ -327,9 +350,10 @@ int postern__key_rule_apply(const struct postern__key_rule *rule,
 		return POSTERN_OK;
 	}
 	bool joined = rule->part_count > 1;
-	int r = POSTERN_OK;
+	bool calls = postern__key_rule_is_callback(rule);
 	room->len = 0;
-	for (size_t i = 0; !r && i < rule->part_count; i++) {
+	int r = calls ? apply_callback(rule, message, room, error) : POSTERN_OK;
+	for (size_t i = 0; !r && !calls && i < rule->part_count; i++) {
 		if (i > 0) {
 			r = append(room, "+", 1, false, error);
 		}

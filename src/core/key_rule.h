@@ -11,7 +11,8 @@
  *   composite         the handler's key, ':', and the correlation id
  *   json:/POINTER     a value of the body
  *   hash:body         the body
- *   RULE+RULE         several, except id and hash:body
+ *   callback          what a function of the program answers
+ *   RULE+RULE         several, except id, hash:body and callback
  *
  * A rule either makes a key, or there is none, and why is in a text. Values
  * with the same characters are the same key, whether a number or a string;
@@ -33,7 +34,8 @@ enum postern__key_part_kind {
 	POSTERN__KEY_CORRELATION_ID,
 	POSTERN__KEY_COMPOSITE,
 	POSTERN__KEY_JSON,
-	POSTERN__KEY_HASH_BODY
+	POSTERN__KEY_HASH_BODY,
+	POSTERN__KEY_CALLBACK
 };
 
 struct postern__key_part {
@@ -46,6 +48,9 @@ struct postern__key_rule {
 	char text[POSTERN__KEY_RULE_LEN_MAX + 1];
 	struct postern__key_part parts[POSTERN__KEY_PART_COUNT_MAX];
 	size_t part_count;
+	/* Of the rule `callback`; set by the caller. */
+	postern_key_callback *callback;
+	void *context;
 };
 
 /* Parse a rule; NULL is `id`. POSTERN_E_INVALID names what is wrong. */
@@ -54,6 +59,7 @@ int postern__key_rule_parse(struct postern__key_rule *rule, const char *text,
 
 /* Whether it is `id` alone, which nearly all are. */
 bool postern__key_rule_is_id(const struct postern__key_rule *rule);
+bool postern__key_rule_is_callback(const struct postern__key_rule *rule);
 /* Whether the key depends on the handler: with such a rule on a channel every
    handler has its own key. */
 bool postern__key_rule_is_composite(const struct postern__key_rule *rule);

@@ -86,6 +86,28 @@ int postern__key_rules_init(struct postern__key_rules *rules,
 	return r;
 }
 
+int postern__key_rules_set_callback(struct postern__key_rules *rules,
+		postern_key_callback *callback, void *context, const char *what,
+		struct postern_error *error) {
+	bool calls = false;
+	for (size_t i = 0; i < rules->count; i++) {
+		struct postern__key_rule *rule = &rules->items[i].rule;
+		if (postern__key_rule_is_callback(rule)) {
+			rule->callback = callback;
+			rule->context = context;
+			calls = true;
+		}
+	}
+	return calls == (callback != NULL)
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_INVALID,
+							 calls ? "%s: the key rule 'callback' needs "
+									 "key_callback"
+								   : "%s has a key_callback, and no key rule "
+									 "'callback' that calls it",
+							 what);
+}
+
 void postern__key_rules_finish(struct postern__key_rules *rules) {
 	for (size_t i = 0; i < rules->count; i++) {
 		free(rules->items[i].type);

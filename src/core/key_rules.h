@@ -29,6 +29,11 @@ struct postern__key_rules {
 int postern__key_rules_init(struct postern__key_rules *rules,
 		const struct postern_key_rule *given, size_t count, const char *what,
 		struct postern_error *error);
+/* Set the function of the rules `callback`; POSTERN_E_INVALID: it is NULL, and
+   there are some, or it is not, and there are none. */
+int postern__key_rules_set_callback(struct postern__key_rules *rules,
+		postern_key_callback *callback, void *context, const char *what,
+		struct postern_error *error);
 void postern__key_rules_finish(struct postern__key_rules *rules);
 
 /* The rule for messages of this type; NULL: none. */

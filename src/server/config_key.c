@@ -23,6 +23,11 @@ static void read_rule(struct postern__config *config,
 	if (postern__key_rule_parse(&parsed, out->rule, &error) != POSTERN_OK) {
 		postern__mistakes_add_error(&config->mistakes, &node->place, NULL,
 				&error);
+	} else if (postern__key_rule_is_callback(&parsed)) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"the key rule 'callback' is a function of a program: use "
+				"json:, "
+				"header: or another rule in a configuration");
 	}
 }
 

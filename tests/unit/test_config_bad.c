@@ -270,7 +270,11 @@ static void key_rules(void) {
 				"f:1:21: the JSON pointer 'a' does not begin with '/'" },
 		{ "channels: {c: {key: {a: id, b: nothing}}}",
 				"f:1:32: unknown key rule 'nothing': use id, header:NAME, "
-				"correlation-id, composite, json:/POINTER or hash:body" },
+				"correlation-id, composite, json:/POINTER, hash:body, or "
+				"callback in a program" },
+		{ "channels: {c: {key: callback}}",
+				"f:1:21: the key rule 'callback' is a function of a program: "
+				"use json:, header: or another rule in a configuration" },
 		{ "channels: {c: {key: [id]}}",
 				"f:1:21: key is a rule, or a mapping of at most 32 types to "
 				"rules: {order.placed: \"json:/order/id\", default: id}" },

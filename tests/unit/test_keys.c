@@ -393,6 +393,123 @@ static void composite(void) {
 	scene_close(&scene);
 }
 
+/* The key is in the body: "key=…"; a body of another form has none. */
+static int body_key(void *context, const struct postern_message *message,
+		char *key, size_t size) {
+	int *calls = context;
+	const char *body = message->body;
+	(*calls)++;
+	return strncmp(body, "key=", 4) == 0 ? snprintf(key, size, "%s", body + 4)
+										 : 0;
+}
+
+static const struct postern_key_rule callback_rule[] = {
+	{ .rule = "callback" },
+};
+
+static void callback_makes_key(void) {
+	int calls = 0;
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.key_rules = callback_rule,
+		.key_rule_count = 1,
+		.key_callback = body_key,
+		.key_context = &calls,
+	};
+	struct scene scene;
+	char longer[1100] = "key=";
+	if (!scene_open(&scene, &channel, NULL, 0)) {
+		return;
+	}
+	CHECK_OK(send(&scene, "a", "order", "key=17", NULL), &scene.error);
+	CHECK_INT(send(&scene, "b", "paid", "key=17", NULL), POSTERN_E_DUPLICATE);
+	CHECK_OK(send(&scene, "a", "order", "key=18", NULL), &scene.error);
+	CHECK_INT(calls, 3);
+	CHECK_INT(send(&scene, "c", "order", "none", NULL), POSTERN_E_INVALID);
+	CHECK_STR(scene.error.text, "the message has no key: callback found none");
+	CHECK_INT(send(&scene, "c", "order", "key=", NULL), POSTERN_E_INVALID);
+	CHECK_INT(send(&scene, "c", "order", "key=a\nb", NULL), POSTERN_E_INVALID);
+	CHECK_CONTAINS(scene.error.text, "control characters");
+	memset(longer + 4, 'x', 1001);
+	CHECK_INT(send(&scene, "c", "order", longer, NULL), POSTERN_E_INVALID);
+	CHECK_CONTAINS(scene.error.text, "longer than 1000 bytes");
+	longer[1004] = '\0';
+	CHECK_OK(send(&scene, "c", "order", longer, NULL), &scene.error);
+	scene_close(&scene);
+}
+
+static void callback_of_handler(void) {
+	int calls = 0;
+	const struct postern_handler_options options = {
+		.size = sizeof options,
+		.key = "mail",
+		.callback = count_run,
+		.context = &calls,
+		.key_rules = callback_rule,
+		.key_rule_count = 1,
+		.key_callback = body_key,
+		.key_context = &(int){ 0 },
+	};
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.missing_key = POSTERN_MISSING_KEY_PROCESS,
+	};
+	struct scene scene = { 0 };
+	CHECK_OK(postern_box_open("memory:", NULL, &scene.box, &scene.error),
+			&scene.error);
+	CHECK_OK(postern_box_add_channel(scene.box, "orders", &channel,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern_box_add_handler(scene.box, "orders", &options,
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern_box_start(scene.box, &scene.error), &scene.error);
+	CHECK_OK(send(&scene, "a", "order", "key=17", NULL), &scene.error);
+	int64_t first = last_seq;
+	CHECK_OK(send(&scene, "b", "order", "key=17", NULL), &scene.error);
+	char text[64];
+	(void)snprintf(text, sizeof text, "suppressed by #%lld", (long long)first);
+	check_state(&scene, last_seq, "mail", POSTERN_STATE_DISCARDED, text);
+	/* Without a key it runs each time. */
+	CHECK_OK(send(&scene, "c", "order", "none", NULL), &scene.error);
+	CHECK_OK(send(&scene, "d", "order", "none", NULL), &scene.error);
+	process(&scene);
+	CHECK_INT(calls, 3);
+	scene_close(&scene);
+}
+
+static void refused_callbacks(void) {
+	static const struct postern_key_rule joined[] = {
+		{ .rule = "callback+json:/a" },
+	};
+	struct scene scene = { 0 };
+	struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.key_rules = callback_rule,
+		.key_rule_count = 1,
+	};
+	CHECK_OK(postern_box_open("memory:", NULL, &scene.box, &scene.error),
+			&scene.error);
+	CHECK_INT(postern_box_add_channel(scene.box, "orders", &channel,
+					  &scene.error),
+			POSTERN_E_INVALID);
+	CHECK_STR(scene.error.text,
+			"channel 'orders': the key rule 'callback' needs key_callback");
+	channel.key_callback = body_key;
+	channel.key_rule_count = 0;
+	CHECK_INT(postern_box_add_channel(scene.box, "orders", &channel,
+					  &scene.error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(scene.error.text, "no key rule 'callback' that calls it");
+	channel.key_rules = joined;
+	channel.key_rule_count = 1;
+	CHECK_INT(postern_box_add_channel(scene.box, "orders", &channel,
+					  &scene.error),
+			POSTERN_E_INVALID);
+	CHECK_CONTAINS(scene.error.text, "cannot be joined");
+	scene_close(&scene);
+}
+
 static void refused_rules(void) {
 	static const struct postern_key_rule bad[] = { { .rule = "json:x" } };
 	static const struct postern_key_rule twice[] = {
@@ -464,6 +581,11 @@ static const struct tap_case cases[] = {
 			parked_gets_key },
 	{ "composite on a channel gives each handler its own key", composite },
 	{ "a handler may go by the id where the channel does not", handler_by_id },
+	{ "a callback makes the key of a message, or finds none",
+			callback_makes_key },
+	{ "a handler has a callback for its own key", callback_of_handler },
+	{ "a callback without its rule, or a rule without it, is refused",
+			refused_callbacks },
 	{ "a rule that is not valid is refused when it is added", refused_rules },
 };
 
