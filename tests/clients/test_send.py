@@ -3,6 +3,7 @@
 """The clients send messages, to a real server and to a scripted one."""
 
 import json
+import os
 import ssl
 import subprocess
 import time
@@ -65,6 +66,24 @@ def _(place, language):
         {"name": row["name"].lower(), "value": row["value"]} for row in shown["headers"]
     ], shown
     equal(place.ok("show", sent["id"], "--body").raw, bytes.fromhex("00ff0d0a7b"))
+
+
+@each_language("a token of the role send sends over TCP; without one nothing goes")
+def _(place, language):
+    token = "0123456789abcdefghijklmn"
+    os.chmod(place.write("shop.token", token + "\n"), 0o600)
+    place.configure("""\
+listen: 127.0.0.1:0
+auth: {tokens: [{name: shop, role: send, token_file: shop.token}]}
+""" + CONFIG)
+    url = "http://" + place.serve().serving()["listen"]
+    with Driver(place, language, url, token_file=place.file("shop.token")) as driver:
+        equal(driver.call("send", channel="orders", body="x")["status"], "accepted")
+    for options in ({}, {"token": token[1:] + "x"}):
+        with Driver(place, language, url, **options) as driver:
+            answer = driver.ask("send", channel="orders", body="x")
+            equal((answer["error"], answer["status"]), ("NotAllowed", 401))
+            assert token[1:] not in answer["text"], answer
 
 
 @each_language("a large body arrives, if the server takes it")
