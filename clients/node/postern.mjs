@@ -35,8 +35,9 @@ import { inspect } from "node:util";
 // Pauses between tries grow from the first to the second, and are partly random.
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 5000;
-// What a server takes in one request that claims or settles.
-const COUNT_MAX = 1000;
+// What one request claims, by the default of `pull.max`, and settles.
+const CLAIM_COUNT_MAX = 100;
+const SETTLE_COUNT_MAX = 1000;
 const REASON_LEN_MAX = 1000;
 // Ten years, as everywhere.
 const DELAY_MS_MAX = 10 * 365 * 86400 * 1000;
@@ -463,7 +464,7 @@ export class Worker {
   constructor(client, handler, work, { concurrency = 1, batch = concurrency, leaseMs = 60000,
     waitMs = 10000, log = console.error } = {}) {
     Object.assign(this, { client, handler, work, concurrency, leaseMs, waitMs, log });
-    this.batch = Math.min(Math.max(batch, concurrency), COUNT_MAX);
+    this.batch = Math.max(batch, concurrency);
   }
 
   /* Ask run() to end. */
@@ -502,11 +503,10 @@ export class Worker {
         await new Promise((resolve) => { this.#wake = resolve; });
         continue;
       }
-      const claimedAt = performance.now();
       try {
-        const deliveries = await this.client.claim(
-          this.handler, { max: free, waitMs: this.waitMs, leaseMs: this.leaseMs });
-        for (const delivery of deliveries) this.#held.set(delivery, claimedAt);
+        const deliveries = await this.client.claim(this.handler, {
+          max: Math.min(free, CLAIM_COUNT_MAX), waitMs: this.waitMs, leaseMs: this.leaseMs });
+        for (const delivery of deliveries) this.#held.set(delivery, performance.now());
         this.#waiting.push(...deliveries);
         retries = pauses();
       } catch (error) {
@@ -553,7 +553,7 @@ export class Worker {
   async #settleAll() {
     await null; // what ends now belongs to it
     while (this.#results.length > 0) {
-      const results = this.#results.splice(0, COUNT_MAX);
+      const results = this.#results.splice(0, SETTLE_COUNT_MAX);
       try {
         await this.#settle(results);
       } catch (error) {

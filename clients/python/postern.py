@@ -54,8 +54,9 @@ log = logging.getLogger("postern")
 # Pauses between tries grow from the first to the second, and are partly random.
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5
-# What a server takes in one request that claims or settles.
-COUNT_MAX = 1000
+# What one request claims, by the default of `pull.max`, and settles.
+CLAIM_COUNT_MAX = 100
+SETTLE_COUNT_MAX = 1000
 REASON_LEN_MAX = 1000
 # Ten years, as everywhere.
 DELAY_S_MAX = 10 * 365 * 86400
@@ -461,7 +462,7 @@ class Worker:
         self.handler = handler
         self.function = function
         self.concurrency = concurrency
-        self.batch = min(batch or concurrency, COUNT_MAX)
+        self.batch = max(batch or 0, concurrency)
         self.lease = lease
         self.wait = wait
         self.stopping = threading.Event()
@@ -500,16 +501,17 @@ class Worker:
                     self.changed.wait(0.5)
                     continue
             try:
-                claimed_at = time.monotonic()
                 deliveries = self.client.claim(
-                    self.handler, max=free, wait=self.wait, lease=self.lease)
+                    self.handler, max=min(free, CLAIM_COUNT_MAX), wait=self.wait,
+                    lease=self.lease)
                 retries = pauses()
             except Unavailable as error:
                 log.warning("cannot claim deliveries of '%s': %s", self.handler, error)
                 self.stopping.wait(max(next(retries), error.retry_after or 0))
                 continue
+            now = time.monotonic()
             with self.changed:
-                self.held.update((each, claimed_at) for each in deliveries)
+                self.held.update((each, now) for each in deliveries)
             for each in deliveries:
                 pool.submit(self.run_one, each)
 
@@ -536,7 +538,7 @@ class Worker:
         last = False
         while not last:
             results = [self.results.get()]
-            while len(results) < COUNT_MAX and not self.results.empty():
+            while len(results) < SETTLE_COUNT_MAX and not self.results.empty():
                 results.append(self.results.get())
             last = None in results
             results = [each for each in results if each]
