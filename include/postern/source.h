@@ -114,6 +114,7 @@ struct postern_source_state {
 	uint64_t unavailable;
 	uint64_t failed; /* a handler failed, in a channel that answers with that */
 	uint64_t quarantined; /* of the rejected and the conflicts: were kept */
+	int64_t dead_letters; /* messages the transport gave up; -1: unknown */
 };
 
 /*

@@ -300,6 +300,20 @@ static void write_connected(struct page *page,
 	}
 }
 
+static void write_dead_letters(struct page *page,
+		const struct postern__figures *figures) {
+	for (size_t i = 0; i < figures->source_count; i++) {
+		const struct label labels[] = {
+			{ "store", figures->store },
+			{ "source", figures->sources[i].name },
+		};
+		int64_t count = figures->sources[i].dead_letters;
+		if (count >= 0) {
+			write_value(page, labels, 2, (uint64_t)count);
+		}
+	}
+}
+
 static void write_source_lag(struct page *page,
 		const struct postern__figures *figures) {
 	for (size_t i = 0; i < figures->source_count; i++) {
@@ -349,6 +363,7 @@ static const struct metric metrics[] = {
 	{ "postern_lock_lost_total", COUNTER, "How often this node lost the processing lock.", write_lock_lost, 0 },
 	{ "postern_source_connected", GAUGE, "1 while the source is connected to its transport.", write_connected, 0 },
 	{ "postern_source_lag", GAUGE, "What the source has not read yet, in its own unit: bytes of a file, messages.", write_source_lag, 0 },
+	{ "postern_source_dead_letters", GAUGE, "Messages in the queue of what the source has rejected.", write_dead_letters, 0 },
 	{ "postern_build_info", GAUGE, "Always 1; the version is a label.", write_build, 0 },
 };
 /* clang-format on */

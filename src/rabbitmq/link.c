@@ -407,3 +407,23 @@ int postern__rabbitmq_link_beat(struct postern__rabbitmq_link *link,
 	return postern__rabbitmq_link_sent(link,
 			amqp_send_frame(link->state, &beat), error);
 }
+
+/* The library decodes nested headers by recursion, a few bytes of a frame at
+   each level. */
+#define STACK_BYTES ((size_t)64 * 1024 * 1024)
+
+int postern__rabbitmq_thread_start(pthread_t *thread, void *(*run)(void *),
+		void *context, struct postern_error *error) {
+	pthread_attr_t attributes;
+	int r = pthread_attr_init(&attributes);
+	if (!r) {
+		r = pthread_attr_setstacksize(&attributes, STACK_BYTES);
+		if (!r) {
+			r = pthread_create(thread, &attributes, run, context);
+		}
+		(void)pthread_attr_destroy(&attributes);
+	}
+	return r ? postern__fail(error, POSTERN_E_NOMEM,
+					   "cannot start a thread: %s", strerror(r))
+			 : POSTERN_OK;
+}

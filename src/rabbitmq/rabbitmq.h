@@ -5,7 +5,8 @@
 /*
  * Shared by the files of this room: address.c parses a URL, link.c has a
  * connection with its channel, envelope.c makes a message of a delivery,
- * source.c is the source, topology.c declares what it needs, outgoing.c and
+ * source.c is the source, topology.c declares what it needs, retry.c publishes
+ * what failed to the retry queue, outgoing.c and
  * template.c make what is published of a message, confirms.c counts what the
  * broker has confirmed, publish.c is the kind of handlers.
  */
@@ -128,13 +129,23 @@ int64_t postern__rabbitmq_now_ms(void);
 struct postern__rabbitmq_topology {
 	bool declare;
 	bool classic;      /* queues; else quorum */
-	bool dead_letters; /* a queue for what is rejected */
 	int exchange_type; /* topic, direct, fanout */
 	char *queue;
+	char *dead;  /* the queue for what is rejected; NULL: none */
+	char *retry; /* the queue for what is retried; NULL: none */
+	int64_t retry_delay_ms;
 	char *exchange;     /* NULL: the queue is not bound */
 	char *binding_keys; /* separated by commas */
 };
 
+struct postern__rabbitmq_source_settings;
+
+/* Copies the texts. To be finished also after a failure. */
+int postern__rabbitmq_topology_init(struct postern__rabbitmq_topology *topology,
+		const struct postern__rabbitmq_source_settings *settings,
+		struct postern_error *error);
+void postern__rabbitmq_topology_finish(
+		struct postern__rabbitmq_topology *topology);
 int postern__rabbitmq_topology_check(const struct postern__rabbitmq_topology
 											 *topology,
 		struct postern_error *error);
@@ -207,7 +218,9 @@ enum postern__rabbitmq_unacceptable {
 /* A run that failed, in a channel that is a guard or direct. */
 enum postern__rabbitmq_failed {
 	RABBITMQ_FAILED_HOLD, /* runs again later, as if the store had failed */
-	RABBITMQ_FAILED_REJECT
+	RABBITMQ_FAILED_REJECT,
+	/* Runs again after a time in the retry queue; rejected in the end. */
+	RABBITMQ_FAILED_RETRY
 };
 
 /* What the options of a source refer to. */
@@ -227,6 +240,10 @@ struct postern__rabbitmq_source_settings {
 	int exchange_type;
 	const char *binding_keys;
 	bool dead_letters;
+	uint32_t max_retries;
+	int64_t retry_delay_ms;
+	const char *retry_suffix;
+	const char *dead_suffix;
 };
 
 /* As create() of a kind of sources. */
@@ -235,6 +252,10 @@ int postern__rabbitmq_source_create(const void *given,
 /* Tests only: how many deliveries of all its connections it has settled with
    the broker. From any thread. */
 size_t postern__rabbitmq_source_settled(struct postern_source *source);
+
+/* Start a thread with the stack that decoding needs. */
+int postern__rabbitmq_thread_start(pthread_t *thread, void *(*run)(void *),
+		void *context, struct postern_error *error);
 
 extern const struct postern_source_kind postern__rabbitmq_source_kind;
 extern const struct postern_handler_kind postern__rabbitmq_publish_kind;

@@ -28,7 +28,9 @@
 
 #include "base/container.h"
 #include "base/fail.h"
+#include "rabbitmq/arrival.h"
 #include "rabbitmq/rabbitmq.h"
+#include "rabbitmq/retry.h"
 
 #define CONSUMER_TAG "postern"
 #define IDLE_MS 5000
@@ -39,15 +41,13 @@
 #define READ_COUNT_MAX 512
 /* More than this is not kept for the next delivery. */
 #define KEPT_BYTES_MAX 16384
-/* The library decodes nested headers by recursion, a few bytes of a frame at
-   each level. */
-#define STACK_BYTES ((size_t)64 * 1024 * 1024)
 
 enum slot_state {
 	SLOT_FREE,
 	SLOT_ARRIVING, /* its body is not complete */
 	SLOT_READY,    /* to be passed on */
 	SLOT_SENT,     /* the sink has it */
+	SLOT_FAILED,   /* to be copied to the retry queue */
 	SLOT_DONE,     /* to be acknowledged */
 	SLOT_GONE      /* was rejected: nothing to be acknowledged */
 };
@@ -55,21 +55,8 @@ enum slot_state {
 /* A delivery. */
 struct slot {
 	enum slot_state state;
-	struct postern__arena arena; /* of the message */
-	struct postern_message message;
-	const char *why; /* it cannot be a message; NULL: it is one */
+	struct postern__rabbitmq_delivery delivery;
 	size_t bytes;
-};
-
-/* The delivery whose frames arrive. */
-struct arriving {
-	struct slot *slot; /* NULL: none */
-	bool has_header;
-	bool structured;
-	char *body; /* NULL: it is not kept */
-	uint64_t size;
-	uint64_t received;
-	char why[POSTERN_ERROR_TEXT_MAX]; /* it is unacceptable; "": it is not */
 };
 
 struct rabbit {
@@ -81,6 +68,8 @@ struct rabbit {
 	size_t bytes_max;
 	enum postern__rabbitmq_unacceptable on_unacceptable;
 	enum postern__rabbitmq_failed on_failed;
+	uint32_t max_retries;
+	struct postern__rabbitmq_reasons reasons;
 
 	struct postern_sink *sink;
 	struct postern_completions *completions;
@@ -99,7 +88,9 @@ struct rabbit {
 	uint64_t cursor;   /* the first that was not passed on */
 	size_t in_flight;  /* of all connections */
 	size_t bytes;
-	struct arriving arriving;
+	struct postern__rabbitmq_arrival arriving;
+	struct postern__rabbitmq_retry retry;
+	size_t failed;  /* slots with this state */
 	bool cancelled; /* the consumer, because of the stop */
 	unsigned failures;
 	size_t host;
@@ -122,10 +113,10 @@ static struct slot *slot_at(struct rabbit *self, uint64_t position) {
 static void empty_slot(struct rabbit *self, struct slot *slot) {
 	self->bytes -= slot->bytes;
 	slot->bytes = 0;
-	if (slot->arena.bytes_held > KEPT_BYTES_MAX) {
-		postern__arena_finish(&slot->arena);
+	if (slot->delivery.arena.bytes_held > KEPT_BYTES_MAX) {
+		postern__arena_finish(&slot->delivery.arena);
 	} else {
-		postern__arena_reset(&slot->arena);
+		postern__arena_reset(&slot->delivery.arena);
 	}
 }
 
@@ -134,6 +125,7 @@ static void disconnect(struct rabbit *self, const char *why, bool politely) {
 	int64_t retry_ms = postern_sink_retry_delay_ms(self->sink);
 	postern_sink_disconnected(self->sink, why);
 	postern_sink_set_lag(self->sink, -1);
+	postern_sink_set_dead_letters(self->sink, -1);
 	postern__rabbitmq_link_close(&self->link, politely);
 	for (uint32_t i = 0; i < self->prefetch; i++) {
 		if (self->slots[i].state != SLOT_FREE) {
@@ -141,7 +133,9 @@ static void disconnect(struct rabbit *self, const char *why, bool politely) {
 			self->slots[i].state = SLOT_FREE;
 		}
 	}
-	self->arriving = (struct arriving){ 0 };
+	self->arriving = (struct postern__rabbitmq_arrival){ 0 };
+	self->retry.moving = 0;
+	self->failed = 0;
 	self->base += self->received;
 	self->received = 0;
 	self->next_ack = self->base + 1;
@@ -173,6 +167,9 @@ static int consume(struct rabbit *self, struct postern_error *error) {
 	int r = self->topology.declare ? postern__rabbitmq_declare(&self->link,
 											 &self->topology, error)
 								   : POSTERN_OK;
+	if (!r) {
+		r = postern__rabbitmq_retry_begin(&self->retry, &self->link, error);
+	}
 	if (r) {
 		return r;
 	}
@@ -234,7 +231,7 @@ static void settle(struct rabbit *self, uint64_t position,
 		enum slot_state state) {
 	struct slot *slot = slot_at(self, position);
 	empty_slot(self, slot);
-	slot->why = NULL;
+	self->failed -= slot->state == SLOT_FAILED;
 	slot->state = state;
 	(void)postern_prefix_done(self->prefix, position);
 }
@@ -251,26 +248,76 @@ static void refuse(struct rabbit *self, uint64_t position) {
 	}
 }
 
-static void take_completion(struct rabbit *self,
-		const struct postern_completed *item) {
-	self->in_flight--;
-	/* Of a former connection: the broker delivers it again. */
-	if (item->tag <= self->base || !is_connected(self)) {
+/* To be passed on again. */
+static void again(struct rabbit *self, uint64_t position) {
+	slot_at(self, position)->state = SLOT_READY;
+	self->cursor = position < self->cursor ? position : self->cursor;
+}
+
+static void retry_later(struct rabbit *self) {
+	self->retry_at_ms = postern__rabbitmq_now_ms() +
+						postern_sink_retry_delay_ms(self->sink);
+}
+
+/* It goes to the dead-letter exchange when the fault event is published. */
+static void give_up(struct rabbit *self, uint64_t position, const char *why) {
+	struct slot *slot = slot_at(self, position);
+	slot->delivery.given_up = true;
+	slot->delivery.why =
+			postern__arena_strdup(&slot->delivery.arena, why ? why : "");
+	again(self, position);
+}
+
+/* A handler has failed. */
+static void fail_delivery(struct rabbit *self, uint64_t position,
+		const char *why) {
+	struct slot *slot = slot_at(self, position);
+	char text[POSTERN_ERROR_TEXT_MAX];
+	if (self->on_failed == RABBITMQ_FAILED_HOLD) {
+		again(self, position);
+		retry_later(self);
+	} else if (self->on_failed == RABBITMQ_FAILED_RETRY &&
+			   slot->delivery.retries < self->max_retries) {
+		slot->state = SLOT_FAILED;
+		self->failed++;
+	} else {
+		(void)snprintf(text, sizeof text, "given up after %u attempts: %s",
+				slot->delivery.retries + 1, why ? why : "");
+		postern_sink_reject(self->sink, position, text);
+		give_up(self, position, why);
+	}
+}
+
+static void take_verdict(struct rabbit *self,
+		const struct postern_completed *item, const char *why) {
+	struct slot *slot = slot_at(self, item->tag);
+	enum postern_verdict verdict = item->verdict;
+	if (slot->delivery.given_up && verdict != POSTERN_VERDICT_UNAVAILABLE) {
+		refuse(self, item->tag);
 		return;
 	}
-	struct slot *slot = slot_at(self, item->tag);
-	switch (item->verdict) {
+	switch (verdict) {
 	case POSTERN_VERDICT_ACCEPTED:
 	case POSTERN_VERDICT_DUPLICATE: settle(self, item->tag, SLOT_DONE); return;
-	case POSTERN_VERDICT_CONFLICT:
-	case POSTERN_VERDICT_REJECTED: refuse(self, item->tag); return;
+	case POSTERN_VERDICT_CONFLICT: refuse(self, item->tag); return;
+	case POSTERN_VERDICT_REJECTED: give_up(self, item->tag, why); return;
+	case POSTERN_VERDICT_FAILED: fail_delivery(self, item->tag, why); return;
 	case POSTERN_VERDICT_UNAVAILABLE:
 	default: break;
 	}
-	slot->state = SLOT_READY;
-	self->cursor = item->tag < self->cursor ? item->tag : self->cursor;
-	self->retry_at_ms = postern__rabbitmq_now_ms() +
-						postern_sink_retry_delay_ms(self->sink);
+	again(self, item->tag);
+	retry_later(self);
+}
+
+static void take_completion(struct rabbit *self,
+		const struct postern_completed *item) {
+	char *why = postern__rabbitmq_reasons_take(&self->reasons, item->tag);
+	self->in_flight--;
+	/* Of a former connection: the broker delivers it again. */
+	if (item->tag > self->base && is_connected(self)) {
+		take_verdict(self, item, why);
+	}
+	free(why);
 }
 
 static void take_completions(struct rabbit *self) {
@@ -289,11 +336,18 @@ static void take_completions(struct rabbit *self) {
 }
 
 static bool pass_slot(struct rabbit *self, struct slot *slot) {
+	bool taken;
 	slot->state = SLOT_SENT;
-	bool taken = slot->why ? postern_sink_quarantine(self->sink, NULL,
-									 &slot->message, slot->why, self->cursor)
-						   : postern_sink_accept(self->sink, NULL,
-									 &slot->message, self->cursor);
+	if (slot->delivery.given_up) {
+		taken = postern_sink_fault(self->sink, NULL, &slot->delivery.message,
+				slot->delivery.retries + 1, slot->delivery.why, self->cursor);
+	} else if (slot->delivery.why) {
+		taken = postern_sink_quarantine(self->sink, NULL,
+				&slot->delivery.message, slot->delivery.why, self->cursor);
+	} else {
+		taken = postern_sink_accept(self->sink, NULL, &slot->delivery.message,
+				self->cursor);
+	}
 	if (!taken) {
 		slot->state = SLOT_READY;
 	}
@@ -303,7 +357,7 @@ static bool pass_slot(struct rabbit *self, struct slot *slot) {
 /* Pass on what has arrived, in its order. */
 static void pass_on(struct rabbit *self) {
 	uint64_t end =
-			self->base + self->received + 1 - (self->arriving.slot != NULL);
+			self->base + self->received + 1 - (self->arriving.to != NULL);
 	if (self->stopping || !is_connected(self) ||
 			postern__rabbitmq_now_ms() < self->retry_at_ms) {
 		return;
@@ -321,34 +375,45 @@ static void pass_on(struct rabbit *self) {
 	}
 }
 
-/* All of it has arrived. */
-static void delivery_complete(struct rabbit *self) {
-	struct arriving *arriving = &self->arriving;
-	struct slot *slot = arriving->slot;
+/* Copy one delivery that failed to the retry queue. */
+static void move_failed(struct rabbit *self) {
 	struct postern_error error;
-	uint64_t position = self->base + self->received;
-	if (arriving->body) {
-		slot->message.body = arriving->body;
-		slot->message.body_len = (size_t)arriving->size;
+	uint64_t position = self->next_ack;
+	if (self->failed == 0 || self->retry.moving || self->stopping ||
+			!is_connected(self)) {
+		return;
 	}
-	if (!arriving->why[0] && arriving->structured &&
-			postern__rabbitmq_envelope_event(&slot->message, &slot->arena,
-					&error)) {
-		(void)snprintf(arriving->why, sizeof arriving->why, "%s", error.text);
+	while (slot_at(self, position)->state != SLOT_FAILED) {
+		position++;
 	}
-	slot->state = SLOT_READY;
-	slot->bytes = slot->arena.bytes_held;
-	self->bytes += slot->bytes;
-	arriving->slot = NULL;
-	slot->why = arriving->why[0]
-						? postern__arena_strdup(&slot->arena, arriving->why)
-						: NULL;
-	if (arriving->why[0] && !(slot->why && arriving->body &&
-									self->on_unacceptable ==
-											RABBITMQ_UNACCEPTABLE_QUARANTINE)) {
-		postern_sink_reject(self->sink, position, arriving->why);
-		refuse(self, position);
+	const struct slot *slot = slot_at(self, position);
+	int r = postern__rabbitmq_retry_publish(&self->retry, &self->link, position,
+			slot->delivery.retries + 1, slot->delivery.raw, slot->delivery.body,
+			&error);
+	if (r == POSTERN_E_INVALID) {
+		self->retry.moving = 0;
+		self->failed--;
+		give_up(self, position, error.text);
+	} else if (r) {
+		disconnect(self, error.text, false);
 	}
+}
+
+/* What the broker says of a copy. */
+static int read_confirm(struct rabbit *self, const amqp_method_t *method,
+		struct postern_error *error) {
+	uint64_t moved;
+	int r = postern__rabbitmq_retry_method(&self->retry, method, &moved, error);
+	if (method->id == AMQP_BASIC_RETURN_METHOD) {
+		self->arriving = (struct postern__rabbitmq_arrival){
+			.place = self->link.place,
+			.returned = true,
+		};
+	}
+	if (moved) {
+		settle(self, moved, SLOT_DONE);
+	}
+	return r;
 }
 
 static int fail_protocol(const struct rabbit *self, const char *what,
@@ -360,7 +425,7 @@ static int fail_protocol(const struct rabbit *self, const char *what,
 static int begin_delivery(struct rabbit *self,
 		const amqp_basic_deliver_t *deliver, struct postern_error *error) {
 	uint64_t position = self->base + self->received + 1;
-	if (self->arriving.slot) {
+	if (self->arriving.to) {
 		return fail_protocol(self, "a delivery inside another one", error);
 	}
 	if (deliver->delivery_tag != self->received + 1) {
@@ -370,9 +435,27 @@ static int begin_delivery(struct rabbit *self,
 		return fail_protocol(self, "more messages than the prefetch", error);
 	}
 	self->received++;
-	self->arriving = (struct arriving){ .slot = slot_at(self, position) };
-	self->arriving.slot->state = SLOT_ARRIVING;
+	struct slot *slot = slot_at(self, position);
+	slot->state = SLOT_ARRIVING;
+	self->arriving = (struct postern__rabbitmq_arrival){
+		.place = self->link.place,
+		.to = &slot->delivery,
+	};
 	return POSTERN_OK;
+}
+
+/* The queue, or that of its dead letters. */
+static void count_messages(struct rabbit *self,
+		const amqp_queue_declare_ok_t *queue) {
+	const char *dead = self->topology.dead;
+	uint64_t unread = self->base + self->received + 1 - self->next_ack;
+	if (dead && queue->queue.len == strlen(dead) &&
+			memcmp(queue->queue.bytes, dead, queue->queue.len) == 0) {
+		postern_sink_set_dead_letters(self->sink, queue->message_count);
+	} else {
+		postern_sink_set_lag(self->sink,
+				(int64_t)queue->message_count + (int64_t)unread);
+	}
 }
 
 static int read_method(struct rabbit *self, const amqp_method_t *method,
@@ -386,76 +469,30 @@ static int read_method(struct rabbit *self, const amqp_method_t *method,
 				"%s ended the consumer: queue '%s' was deleted or has moved",
 				self->link.place, self->topology.queue);
 	case AMQP_QUEUE_DECLARE_OK_METHOD:
-		postern_sink_set_lag(self->sink,
-				(int64_t)queue->message_count +
-						(int64_t)(self->base + self->received + 1 -
-								  self->next_ack));
+		count_messages(self, queue);
 		return POSTERN_OK;
+	case AMQP_BASIC_ACK_METHOD:
+	case AMQP_BASIC_NACK_METHOD:
+	case AMQP_BASIC_RETURN_METHOD: return read_confirm(self, method, error);
 	default: return POSTERN_OK;
 	}
 }
 
-static int read_header(struct rabbit *self, const amqp_frame_t *frame,
-		struct postern_error *error) {
-	const struct postern__rabbitmq_mapping mapping = { self->source };
-	struct arriving *arriving = &self->arriving;
-	struct slot *slot = arriving->slot;
-	if (!slot || arriving->has_header) {
-		return fail_protocol(self, "a header without a delivery", error);
-	}
-	arriving->has_header = true;
-	arriving->size = frame->payload.properties.body_size;
-	int r = postern__rabbitmq_envelope_read(frame->payload.properties.decoded,
-			&mapping, &slot->arena, &slot->message, &arriving->structured,
-			error);
-	if (r && r != POSTERN_E_NOMEM) {
-		(void)snprintf(arriving->why, sizeof arriving->why, "%s", error->text);
-		arriving->structured = false;
-		r = postern__rabbitmq_envelope_salvage(frame->payload.properties
-													   .decoded,
-				&slot->arena, &slot->message, error);
-	}
-	if (r) {
-		return r;
-	}
-	if (arriving->size > POSTERN_BODY_LEN_MAX) {
-		(void)snprintf(arriving->why, sizeof arriving->why,
-				"the body has %llu bytes, the limit is %zu",
-				(unsigned long long)arriving->size, POSTERN_BODY_LEN_MAX);
-		return POSTERN_OK;
-	}
-	arriving->body =
-			postern__arena_alloc(&slot->arena, (size_t)arriving->size + 1);
-	return arriving->body
-				   ? POSTERN_OK
-				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-}
-
-static int read_body(struct rabbit *self, amqp_bytes_t fragment,
-		struct postern_error *error) {
-	struct arriving *arriving = &self->arriving;
-	if (!arriving->slot || !arriving->has_header ||
-			fragment.len > arriving->size - arriving->received) {
-		return fail_protocol(self, "a body that belongs to nothing", error);
-	}
-	if (arriving->body) {
-		memcpy(arriving->body + arriving->received, fragment.bytes,
-				fragment.len);
-	}
-	arriving->received += fragment.len;
-	return POSTERN_OK;
-}
-
 static int read_frame(struct rabbit *self, const amqp_frame_t *frame,
 		struct postern_error *error) {
+	const struct postern__rabbitmq_mapping mapping = { self->source };
 	int r = POSTERN_OK;
 	switch (frame->frame_type) {
 	case AMQP_FRAME_METHOD:
 		r = read_method(self, &frame->payload.method, error);
 		break;
-	case AMQP_FRAME_HEADER: r = read_header(self, frame, error); break;
+	case AMQP_FRAME_HEADER:
+		r = postern__rabbitmq_arrival_header(&self->arriving, frame, &mapping,
+				self->retry.queue != NULL, error);
+		break;
 	case AMQP_FRAME_BODY:
-		r = read_body(self, frame->payload.body_fragment, error);
+		r = postern__rabbitmq_arrival_body(&self->arriving,
+				frame->payload.body_fragment, error);
 		break;
 	default: break;
 	}
@@ -464,7 +501,34 @@ static int read_frame(struct rabbit *self, const amqp_frame_t *frame,
 
 static bool may_read(const struct rabbit *self) {
 	return is_connected(self) && !self->stopping &&
-		   (self->bytes < self->bytes_max || self->arriving.slot);
+		   (self->bytes < self->bytes_max || self->arriving.to);
+}
+
+/* All of it has arrived. */
+static void delivery_complete(struct rabbit *self) {
+	uint64_t position = self->base + self->received;
+	struct slot *slot = slot_at(self, position);
+	const struct postern__rabbitmq_delivery *delivery = &slot->delivery;
+	slot->state = SLOT_READY;
+	slot->bytes = delivery->arena.bytes_held;
+	self->bytes += slot->bytes;
+	if (delivery->why && !(delivery->body.bytes &&
+								 self->on_unacceptable ==
+										 RABBITMQ_UNACCEPTABLE_QUARANTINE)) {
+		postern_sink_reject(self->sink, position, delivery->why);
+		refuse(self, position);
+	}
+}
+
+static void end_arriving(struct rabbit *self) {
+	bool kept = self->arriving.to != NULL;
+	if (postern__rabbitmq_arrival_complete(&self->arriving)) {
+		postern__rabbitmq_arrival_end(&self->arriving);
+		self->arriving = (struct postern__rabbitmq_arrival){ 0 };
+		if (kept) {
+			delivery_complete(self);
+		}
+	}
 }
 
 static void read_frames(struct rabbit *self) {
@@ -481,26 +545,31 @@ static void read_frames(struct rabbit *self) {
 			return;
 		}
 		postern__rabbitmq_link_release(&self->link);
-		const struct arriving *arriving = &self->arriving;
-		if (arriving->slot && arriving->has_header &&
-				arriving->received == arriving->size) {
-			delivery_complete(self);
-		}
+		end_arriving(self);
+	}
+}
+
+static void ask_for(struct rabbit *self, const char *queue) {
+	amqp_queue_declare_t declare = {
+		.queue = amqp_cstring_bytes(queue),
+		.passive = 1,
+	};
+	if (is_connected(self)) {
+		(void)sent(self, amqp_send_method(self->link.state, RABBITMQ_CHANNEL,
+								 AMQP_QUEUE_DECLARE_METHOD, &declare));
 	}
 }
 
 static void ask_for_lag(struct rabbit *self) {
 	int64_t now_ms = postern__rabbitmq_now_ms();
-	amqp_queue_declare_t declare = {
-		.queue = amqp_cstring_bytes(self->topology.queue),
-		.passive = 1,
-	};
 	if (now_ms < self->lag_at_ms) {
 		return;
 	}
 	self->lag_at_ms = now_ms + LAG_MS;
-	(void)sent(self, amqp_send_method(self->link.state, RABBITMQ_CHANNEL,
-							 AMQP_QUEUE_DECLARE_METHOD, &declare));
+	ask_for(self, self->topology.queue);
+	if (self->topology.dead) {
+		ask_for(self, self->topology.dead);
+	}
 }
 
 /* The stop: no further deliveries. */
@@ -532,6 +601,7 @@ static void work(struct rabbit *self) {
 	}
 	read_frames(self);
 	pass_on(self);
+	move_failed(self);
 	if (is_connected(self)) {
 		acknowledge(self); /* what was refused on arrival */
 	}
@@ -589,21 +659,6 @@ static void *rabbit_loop(void *context) {
 	return NULL;
 }
 
-static int start_thread(struct rabbit *self, struct postern_error *error) {
-	pthread_attr_t attributes;
-	int r = pthread_attr_init(&attributes);
-	if (!r) {
-		r = pthread_attr_setstacksize(&attributes, STACK_BYTES);
-		if (!r) {
-			r = pthread_create(&self->thread, &attributes, rabbit_loop, self);
-		}
-		(void)pthread_attr_destroy(&attributes);
-	}
-	return r ? postern__fail(error, POSTERN_E_NOMEM,
-					   "cannot start a thread: %s", strerror(r))
-			 : POSTERN_OK;
-}
-
 static int rabbit_start(struct postern_source *source,
 		struct postern_sink *sink, struct postern_error *error) {
 	struct rabbit *self = from_base(source);
@@ -617,7 +672,8 @@ static int rabbit_start(struct postern_source *source,
 	postern_sink_set_quarantine(sink,
 			self->on_unacceptable == RABBITMQ_UNACCEPTABLE_QUARANTINE);
 	postern__rabbitmq_peer_enter(&self->peer);
-	return start_thread(self, error);
+	return postern__rabbitmq_thread_start(&self->thread, rabbit_loop, self,
+			error);
 }
 
 size_t postern__rabbitmq_source_settled(struct postern_source *source) {
@@ -627,12 +683,12 @@ size_t postern__rabbitmq_source_settled(struct postern_source *source) {
 static void rabbit_complete(struct postern_source *source,
 		const struct postern_completion *completion) {
 	struct rabbit *self = from_base(source);
-	struct postern_completion copy = *completion;
-	if (copy.error->code == POSTERN_E_FAILED &&
-			self->on_failed == RABBITMQ_FAILED_REJECT) {
-		copy.verdict = POSTERN_VERDICT_REJECTED;
+	if (completion->verdict == POSTERN_VERDICT_REJECTED ||
+			completion->verdict == POSTERN_VERDICT_FAILED) {
+		postern__rabbitmq_reasons_put(&self->reasons, completion->tag,
+				completion->error->text);
 	}
-	postern_completions_put(self->completions, &copy);
+	postern_completions_put(self->completions, completion);
 }
 
 static void rabbit_resume(struct postern_source *source) {
@@ -656,15 +712,14 @@ static void rabbit_end(struct postern_source *source) {
 static void rabbit_destroy(struct postern_source *source) {
 	struct rabbit *self = from_base(source);
 	for (uint32_t i = 0; self->slots && i < self->prefetch; i++) {
-		postern__arena_finish(&self->slots[i].arena);
+		postern__arena_finish(&self->slots[i].delivery.arena);
 	}
 	postern_completions_destroy(self->completions);
 	postern_prefix_destroy(self->prefix);
 	postern__rabbitmq_peer_finish(&self->peer);
 	free(self->slots);
-	free(self->topology.queue);
-	free(self->topology.exchange);
-	free(self->topology.binding_keys);
+	postern__rabbitmq_reasons_finish(&self->reasons);
+	postern__rabbitmq_topology_finish(&self->topology);
 	free(self->source);
 	free(self);
 }
@@ -681,35 +736,19 @@ static const struct postern_source_ops rabbit_ops = {
 	.destroy = rabbit_destroy,
 };
 
-/* NULL stays NULL. False: out of memory. */
-static bool copy(char **out, const char *text) {
-	*out = text ? strdup(text) : NULL;
-	return !text || *out;
-}
-
-static bool fill_topology(struct postern__rabbitmq_topology *topology,
-		const struct postern__rabbitmq_source_settings *settings) {
-	*topology = (struct postern__rabbitmq_topology){
-		.declare = settings->declare,
-		.classic = settings->queue_type == 1,
-		.dead_letters = settings->dead_letters,
-		.exchange_type = settings->exchange_type,
-	};
-	return copy(&topology->queue, settings->queue) &&
-		   copy(&topology->exchange, settings->exchange) &&
-		   copy(&topology->binding_keys, settings->binding_keys);
-}
-
 static int fill(struct rabbit *self,
 		const struct postern__rabbitmq_source_settings *settings,
 		struct postern_error *error) {
 	self->slots = calloc(self->prefetch, sizeof *self->slots);
-	if (!self->slots || !fill_topology(&self->topology, settings) ||
-			!copy(&self->source, settings->source)) {
+	self->source = settings->source ? strdup(settings->source) : NULL;
+	if (!self->slots || (settings->source && !self->source)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	int r = postern_completions_create(self->prefetch, &self->completions,
-			error);
+	int r = postern__rabbitmq_topology_init(&self->topology, settings, error);
+	if (!r) {
+		r = postern_completions_create(self->prefetch, &self->completions,
+				error);
+	}
 	if (!r) {
 		r = postern_prefix_create(self->prefetch, &self->prefix, error);
 	}
@@ -735,13 +774,16 @@ int postern__rabbitmq_source_create(const void *given,
 	self->on_unacceptable =
 			(enum postern__rabbitmq_unacceptable)settings->on_unacceptable;
 	self->on_failed = (enum postern__rabbitmq_failed)settings->on_failed;
+	self->max_retries = settings->max_retries;
 	self->next_ack = 1;
 	self->cursor = 1;
+	postern__rabbitmq_reasons_init(&self->reasons);
 	int r = fill(self, settings, error);
 	if (r) {
 		rabbit_destroy(&self->base_source);
 		return r;
 	}
+	self->retry.queue = self->topology.retry;
 	*out = &self->base_source;
 	return POSTERN_OK;
 }

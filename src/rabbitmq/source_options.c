@@ -5,6 +5,7 @@
  */
 
 #include <postern/sys/option.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -16,6 +17,12 @@ static int check_short(const char *text, struct postern_error *error) {
 				   : postern__fail(error, POSTERN_E_INVALID,
 							 "the name is over %d bytes",
 							 RABBITMQ_SHORT_LEN_MAX);
+}
+
+static int check_suffix(const char *text, struct postern_error *error) {
+	return *text ? check_short(text, error)
+				 : postern__fail(error, POSTERN_E_INVALID,
+						   "the suffix is empty: it would be the queue itself");
 }
 
 static const struct postern_option options[] = {
@@ -80,7 +87,7 @@ static const struct postern_option options[] = {
 			.type = POSTERN_OPTION_CHOICE,
 			.offset = offsetof(struct postern__rabbitmq_source_settings,
 					on_failed),
-			.choices = "hold|reject",
+			.choices = "hold|reject|retry",
 			.fallback = "hold",
 			.help = "guard, direct: what happens to a message whose run failed",
 	},
@@ -155,7 +162,64 @@ static const struct postern_option options[] = {
 			.fallback = "on",
 			.help = "declare a queue QUEUE.dlq for what is rejected",
 	},
+	{
+			.name = "max_retries",
+			.type = POSTERN_OPTION_COUNT,
+			.offset = offsetof(struct postern__rabbitmq_source_settings,
+					max_retries),
+			.max = 100000,
+			.fallback = "3",
+			.help = "on_failed: retry: how often before it is rejected",
+	},
+	{
+			.name = "retry_delay",
+			.type = POSTERN_OPTION_DURATION,
+			.offset = offsetof(struct postern__rabbitmq_source_settings,
+					retry_delay_ms),
+			.min = 1,
+			.max = INT32_MAX,
+			.fallback = "30s",
+			.help = "on_failed: retry: how long it is in the retry queue",
+	},
+	{
+			.name = "retry_suffix",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct postern__rabbitmq_source_settings,
+					retry_suffix),
+			.fallback = ".retry",
+			.help = "the retry queue is QUEUE with this",
+			.form = "TEXT",
+			.check = check_suffix,
+	},
+	{
+			.name = "dead_suffix",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct postern__rabbitmq_source_settings,
+					dead_suffix),
+			.fallback = ".dlq",
+			.help = "the queue for what is rejected is QUEUE with this",
+			.form = "TEXT",
+			.check = check_suffix,
+	},
 };
+
+/* What is rejected is lost unless its queue has a dead-letter exchange. */
+static void caution(const void *given, char *out, size_t size) {
+	const struct postern__rabbitmq_source_settings *settings = given;
+	bool rejects = settings->on_unacceptable == RABBITMQ_UNACCEPTABLE_REJECT ||
+				   settings->on_failed != RABBITMQ_FAILED_HOLD;
+	if (rejects && settings->declare && !settings->dead_letters) {
+		(void)snprintf(out, size,
+				"what is rejected is lost: queue '%.60s' has no dead-letter "
+				"exchange; set 'dead_letters: on'",
+				settings->queue);
+	} else if (rejects && !settings->declare) {
+		(void)snprintf(out, size,
+				"what is rejected is lost unless queue '%.60s' has a "
+				"dead-letter exchange",
+				settings->queue);
+	}
+}
 
 const struct postern_source_kind postern__rabbitmq_source_kind = {
 	.size = sizeof(struct postern_source_kind),
@@ -165,4 +229,5 @@ const struct postern_source_kind postern__rabbitmq_source_kind = {
 	.option_count = sizeof options / sizeof options[0],
 	.settings_size = sizeof(struct postern__rabbitmq_source_settings),
 	.create = postern__rabbitmq_source_create,
+	.caution = caution,
 };

@@ -281,6 +281,11 @@ static void write_source(struct postern__buf *buf, const char *store,
 	} else {
 		postern__json_pair_null(buf, "lag");
 	}
+	if (source->dead_letters >= 0) {
+		postern__json_pair_int(buf, "dead_letters", source->dead_letters);
+	} else {
+		postern__json_pair_null(buf, "dead_letters");
+	}
 	postern__json_pair_text(buf, "last_error",
 			source->error_at_ms ? source->error : NULL);
 	postern__write_time(buf, "last_error_at", source->error_at_ms);

@@ -376,6 +376,10 @@ int postern__config_check(const struct postern__config *config,
 void postern__config_remarks(const struct postern__config *config,
 		postern__config_remark *remark, void *context);
 
+/* Report sources whose settings are valid and may lose messages. */
+void postern__config_source_remarks(const struct postern__config *config,
+		postern__config_remark *remark, void *context);
+
 /* Report key rules that are valid and probably not what was meant. */
 void postern__config_key_notes(const struct postern__config *config,
 		postern__config_remark *note, void *context);

@@ -21,6 +21,7 @@
 #include "server/config.h"
 #include "server/config_section.h"
 #include "server/store_open.h"
+#include "source/kinds.h"
 #include "store/store.h"
 
 static bool is_asked_for(const struct postern__config_values *values,
@@ -333,6 +334,24 @@ static void remark_horizon(const struct postern__config *config,
 	remark(context, error.text);
 }
 
+/* Report what a source may lose, where it is configured. */
+static void remark_sources(const struct postern__config *config,
+		const struct postern__config_channel *channel,
+		postern__config_remark *remark, void *context) {
+	for (const struct postern__config_channel_source *source = channel->sources;
+			source; source = source->next) {
+		char text[POSTERN_ERROR_TEXT_MAX];
+		char line[POSTERN_ERROR_TEXT_MAX + 200];
+		postern__source_caution(source->kind, source->settings,
+				source->setting_count, text, sizeof text);
+		(void)snprintf(line, sizeof line, "%s:%u: source '%s': %s",
+				config->name, source->line, source->name, text);
+		if (text[0]) {
+			remark(context, line);
+		}
+	}
+}
+
 void postern__config_remarks(const struct postern__config *config,
 		postern__config_remark *remark, void *context) {
 	for (size_t i = 0; i < config->channel_count; i++) {
@@ -343,5 +362,12 @@ void postern__config_remarks(const struct postern__config *config,
 					&channel->handlers[j];
 			remark_horizon(config, channel, handler, remark, context);
 		}
+	}
+}
+
+void postern__config_source_remarks(const struct postern__config *config,
+		postern__config_remark *remark, void *context) {
+	for (size_t i = 0; i < config->channel_count; i++) {
+		remark_sources(config, &config->channels[i], remark, context);
 	}
 }

@@ -345,6 +345,11 @@ static void log_mistake(void *context, const char *text) {
 	postern__log(&self->log, POSTERN__LOG_CONFIG_MISTAKE, text);
 }
 
+static void log_caution(void *context, const char *text) {
+	struct serve *self = context;
+	postern__log(&self->log, POSTERN__LOG_CONFIG_WARNING, text);
+}
+
 /* The steps before anything runs; returns the exit code. */
 static int open_all(struct serve *self) {
 	struct postern__config_input input = self->options->config;
@@ -364,6 +369,7 @@ static int open_all(struct serve *self) {
 	if (r != POSTERN_OK) {
 		return exit_code(r);
 	}
+	postern__config_source_remarks(self->config, log_caution, self);
 	r = open_stores(self, &error);
 	if (r != POSTERN_OK) {
 		return fail(self, exit_code(r), "cannot open the store", &error);

@@ -23,6 +23,10 @@ int postern__source_setting_check(const struct postern_source_kind *kind,
 int postern__source_required_check(const struct postern_source_kind *kind,
 		const struct postern_source_setting *settings, size_t count,
 		struct postern_error *error);
+/* What is valid and may lose messages; "": nothing. */
+void postern__source_caution(const struct postern_source_kind *kind,
+		const struct postern_source_setting *settings, size_t count, char *out,
+		size_t size);
 /* Create a source from its options as text. */
 int postern__source_create(const struct postern_source_kind *kind,
 		const struct postern_source_setting *settings, size_t count,

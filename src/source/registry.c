@@ -214,26 +214,52 @@ int postern__source_required_check(const struct postern_source_kind *kind,
 	return POSTERN_OK;
 }
 
-int postern__source_create(const struct postern_source_kind *kind,
+/* The struct of the settings, in the arena. */
+static int read_settings(const struct postern_source_kind *kind,
 		const struct postern_source_setting *settings, size_t count,
-		struct postern_source **out, struct postern_error *error) {
-	struct postern__arena arena;
-	postern__arena_init(&arena);
-	void *object = postern__arena_alloc(&arena, kind->settings_size + 1);
+		struct postern__arena *arena, void **out, struct postern_error *error) {
+	void *object = postern__arena_alloc(arena, kind->settings_size + 1);
 	int r = object ? postern__source_required_check(kind, settings, count,
 							 error)
 				   : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	if (!r) {
 		memset(object, 0, kind->settings_size);
 		r = postern__option_set_fallbacks(kind->options, kind->option_count,
-				object, &arena, error);
+				object, arena, error);
 	}
 	for (size_t i = 0; !r && i < count; i++) {
-		r = set_option(kind, settings, count, i, object, &arena, error);
+		r = set_option(kind, settings, count, i, object, arena, error);
 	}
+	if (!r) {
+		*out = object;
+	}
+	return r;
+}
+
+int postern__source_create(const struct postern_source_kind *kind,
+		const struct postern_source_setting *settings, size_t count,
+		struct postern_source **out, struct postern_error *error) {
+	void *object;
+	struct postern__arena arena;
+	postern__arena_init(&arena);
+	int r = read_settings(kind, settings, count, &arena, &object, error);
 	if (!r) {
 		r = kind->create(object, out, error);
 	}
 	postern__arena_finish(&arena);
 	return r;
+}
+
+void postern__source_caution(const struct postern_source_kind *kind,
+		const struct postern_source_setting *settings, size_t count, char *out,
+		size_t size) {
+	void *object;
+	struct postern__arena arena;
+	postern__arena_init(&arena);
+	out[0] = '\0';
+	if (kind->caution &&
+			!read_settings(kind, settings, count, &arena, &object, NULL)) {
+		kind->caution(object, out, size);
+	}
+	postern__arena_finish(&arena);
 }

@@ -53,6 +53,7 @@ struct postern_sink {
 	bool connected;
 	int64_t since_ms;
 	int64_t lag;
+	int64_t dead_letters;
 	int64_t error_at_ms;
 	char error[POSTERN_ERROR_TEXT_MAX];
 	uint64_t verdicts[POSTERN_VERDICT_COUNT];
@@ -201,6 +202,7 @@ int postern__sink_create(const struct postern__sink_context *context,
 	postern__list_init(&sink->entries);
 	sink->room.call = room_appeared;
 	sink->lag = -1;
+	sink->dead_letters = -1;
 	*out = sink;
 	return POSTERN_OK;
 }
@@ -555,6 +557,12 @@ void postern_sink_set_lag(struct postern_sink *sink, int64_t lag) {
 	(void)pthread_mutex_unlock(&sink->mutex);
 }
 
+void postern_sink_set_dead_letters(struct postern_sink *sink, int64_t count) {
+	(void)pthread_mutex_lock(&sink->mutex);
+	sink->dead_letters = count < 0 ? -1 : count;
+	(void)pthread_mutex_unlock(&sink->mutex);
+}
+
 int64_t postern_sink_retry_delay_ms(const struct postern_sink *sink) {
 	return sink->context.retry_delay_ms;
 }
@@ -680,5 +688,6 @@ void postern__sink_state(struct postern_sink *sink,
 	out->unavailable = sink->verdicts[POSTERN_VERDICT_UNAVAILABLE];
 	out->failed = sink->verdicts[POSTERN_VERDICT_FAILED];
 	out->quarantined = sink->quarantined;
+	out->dead_letters = sink->dead_letters;
 	(void)pthread_mutex_unlock(&sink->mutex);
 }

@@ -4,6 +4,7 @@
 clients publish, and of what cannot be a message."""
 
 import json
+import os
 
 import rabbit
 from support import case, equal, main, until
@@ -340,6 +341,25 @@ def _(place):
     place.ok("check")
 
 
+@case("check and the log warn of a source whose rejected messages are lost")
+def _(place):
+    for options, says in [
+        ({"on_unacceptable": "reject"}, "unless queue 'q' has a dead-letter exchange"),
+        ({"on_failed": "retry", "declare": "on", "dead_letters": "off"},
+         "has no dead-letter exchange; set 'dead_letters: on'"),
+        ({}, None),
+        ({"on_failed": "retry", "declare": "on"}, None),
+    ]:
+        place.configure(rabbit.inbox([rabbit.source("q", **options)]))
+        result = place.ok("check")
+        text = result.out + result.err
+        assert (says or "rejected is lost") in text if says else (
+            "rejected is lost" not in text), text
+        server = place.serve()
+        equal("rejected is lost" in server.stderr(), says is not None)
+        server.stop()
+
+
 FLAKY = ("exec: [/bin/sh, -c, 'echo x >> ${DIR}/runs.out; "
          "test -e ${DIR}/good']")
 
@@ -368,6 +388,125 @@ def _(place):
     until(lambda: dead.count() == 1)
     equal(place.read("runs.out").split(), ["x"])
     equal(queue.count(), 0)
+
+
+def serve_retry(place, name, handler=FLAKY, **options):
+    source = rabbit.source(name, declare="on", on_failed="retry",
+                           retry_delay="100ms", **options)
+    place.configure(rabbit.inbox([source], handler, more="    mode: guard\n"))
+    server = place.serve()
+    until(lambda: rabbit.state(place)["connected"])
+    return server
+
+
+def publish(name, body, **properties):
+    with rabbit.server.client() as channel:
+        channel.basic_publish("", name, body, rabbit.pika.BasicProperties(
+            delivery_mode=2, **properties))
+
+
+@case("in a guard a failed message takes the retry queue, then the dead letters")
+def _(place):
+    for queue_type in ("quorum", "classic"):
+        name = f"retried-{rabbit.queue().name}"
+        place.write("runs.out", "")
+        server = serve_retry(place, name, max_retries=3, queue_type=queue_type)
+        publish(name, b"body", message_id="m1", app_id="shop", user_id="guest",
+                expiration="60000", headers={"a": [1, {"b": True}], "CC": [name]})
+        dead = f"{name}.dlq"
+        until(lambda: rabbit.server.count(dead) == 1)
+        equal(place.read("runs.out").split(), ["x"] * 4)
+        until(lambda: rabbit.state(place)["dead_letters"] == 1)
+        equal((rabbit.server.count(name), rabbit.server.count(f"{name}.retry")), (0, 0))
+        assert "given up after 4 attempts" in server.stderr(), server.stderr()
+        with rabbit.server.client() as channel:
+            _, properties, body = channel.basic_get(dead, True)
+        equal((body, properties.message_id, properties.app_id), (b"body", "m1", "shop"))
+        equal(properties.headers["a"], [1, {"b": True}])
+        equal(properties.headers["x-postern-retries"], 3)
+        server.stop()
+
+
+@case("a message that works in a later attempt is done, and others do not wait for it")
+def _(place):
+    name = f"retried-{rabbit.queue().name}"
+    serve_retry(place, name, handler=(
+        "exec: [/bin/sh, -c, 'echo $CE_ID >> ${DIR}/runs.out; "
+        "test $CE_ID != bad || test -e ${DIR}/good']"), max_retries=1000)
+    publish(name, b"x", message_id="bad")
+    until(lambda: place.read("runs.out").split().count("bad") >= 2)
+    for i in range(20):
+        publish(name, b"x", message_id=f"m{i}")
+    until(lambda: len(set(place.read("runs.out").split())) == 21)
+    place.write("good", "")
+    until(lambda: rabbit.state(place)["accepted"] == 21)
+    equal(place.started[0].stop(), 0)
+    equal([rabbit.server.count(f"{name}{end}") for end in ("", ".retry", ".dlq")],
+          [0, 0, 0])
+
+
+@case("a fault event is published before a message is dead-lettered")
+def _(place):
+    queue, dead = with_dead_letters()
+    text = rabbit.inbox([rabbit.source(queue.name, on_failed="reject")], FLAKY,
+                        more="    mode: guard\n    fault_channel: faults\n")
+    place.configure(text + "  faults: {handlers: {}}\n")
+    place.serve()
+    queue.put(b"body", message_id="m1", type="order.placed")
+    until(lambda: dead.count() == 1)
+    message = place.show("m1")
+    equal((message["type"], message["body"]), ("postern.fault", "body"))
+    equal(headers(message)["postern-fault-attempts"], "1")
+    assert headers(message)["postern-fault-reason"], message
+    equal(headers(message)["postern-fault-type"], "order.placed")
+
+
+@case("a retry queue that is missing is said, and no message is lost")
+def _(place):
+    queue, dead = with_dead_letters()
+    queue.put(message_id="m1")
+    serve(place, queue, FLAKY, more="    mode: guard\n", on_failed="retry")
+    until(lambda: f"'{queue.name}.retry'" in (rabbit.state(place)["last_error"] or ""))
+    place.write("good", "")
+    until(lambda: rabbit.state(place)["accepted"] == 1)
+    equal(dead.count(), 0)
+
+
+def example():
+    """The configuration of docs/rabbitmq.md that is marked as an example."""
+    path = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "rabbitmq.md")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return text.split("## An example", 1)[1].split("```yaml\n", 1)[1].split("```", 1)[0]
+
+
+@case("the example of the manual declares its queues, and a renamed handler goes on")
+def _(place):
+    text = example()
+    for words in ("declare: on", "max_retries: 3", "retry_delay: 30s", "legacy"):
+        assert words in text, text
+    text = text.replace("amqp://app:secret@broker/shop", rabbit.server.url())
+    place.write("charge", f"#!/bin/sh\necho $CE_ID >> {place.file('log.out')}\n")
+    os.chmod(place.file("charge"), 0o755)
+    text = text.replace("/usr/local/bin/charge", place.file("charge"))
+    old = text.replace("legacy_keys: [charge-order]\n", "").replace(
+        "orders/charge:", "charge-order:")
+    assert old != text
+    place.configure(old)
+    server = place.serve()
+    until(lambda: rabbit.state(place, "orders.rabbitmq")["connected"])
+    for i in range(3):
+        publish("orders", b"{}", message_id=f"m{i}", type="order.placed")
+    until(lambda: place.read("log.out").split() == ["m0", "m1", "m2"])
+    server.stop()
+    place.configure(text)
+    place.serve()
+    publish("orders", b"{}", message_id="m1", type="order.placed")
+    publish("orders", b"{}", message_id="m3", type="order.placed")
+    until(lambda: place.read("log.out").split() == ["m0", "m1", "m2", "m3"])
+    equal(place.state("m1", "orders/charge"), "done")
+    equal([rabbit.server.count(f"orders{end}") for end in ("", ".retry", ".dlq")],
+          [0, 0, 0])
 
 
 URLS = ["http://host/", "amqp://", "amqp://user@host:0/", "amqp://host/a/b",

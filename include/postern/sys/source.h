@@ -163,6 +163,11 @@ POSTERN_EXPORT void postern_sink_disconnected(struct postern_sink *sink,
 POSTERN_EXPORT void postern_sink_set_lag(struct postern_sink *sink,
 		int64_t lag);
 
+/* How many messages are where the transport keeps those it has given up;
+   negative: unknown, as at first. */
+POSTERN_EXPORT void postern_sink_set_dead_letters(struct postern_sink *sink,
+		int64_t count);
+
 /* How long to wait before a reconnect, or before an unavailable message is
    sent again: the runner's restart_delay_ms. */
 POSTERN_EXPORT int64_t postern_sink_retry_delay_ms(
@@ -240,6 +245,10 @@ struct postern_source_kind {
 	   connected yet; POSTERN_E_INVALID with a text about an option. */
 	int (*create)(const void *settings, struct postern_source **out,
 			struct postern_error *error);
+
+	/* What is valid and may lose messages: writes one sentence, or an empty
+	   text. `settings` is as for create(). May be NULL. */
+	void (*caution)(const void *settings, char *out, size_t size);
 };
 
 /*
