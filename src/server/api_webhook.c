@@ -28,7 +28,6 @@
 #include "server/webhook_source.h"
 
 #define RETRY_AFTER_PRESSURE "1"
-#define RETRY_AFTER_RESTART "5"
 
 /* A webhook, and where its messages go. */
 struct target {
@@ -203,6 +202,21 @@ static bool read_message(struct postern__call *call,
 	return true;
 }
 
+/* While the server stops, its sources take nothing, but a message that is
+   stored is kept for the next start, as one of any other client: some senders
+   never send again. */
+static int accept_without_source(struct postern__call *call,
+		const struct target *target, const struct postern_message *message,
+		struct postern__awaited *awaited) {
+	struct postern_error error;
+	int r = postern_box_accept_async(target->store->box, target->channel,
+			message, postern__awaited_finish, awaited, &error);
+	if (r) {
+		postern__call_fail(call, &error);
+	}
+	return r;
+}
+
 static void accept_message(struct postern__call *call,
 		const struct target *target, const struct postern_message *message) {
 	struct postern__awaited *awaited = postern__awaited_create(call,
@@ -217,16 +231,18 @@ static void accept_message(struct postern__call *call,
 	switch (postern__webhook_source_accept(target->source, message,
 			postern__awaited_finish, awaited)) {
 	case POSTERN__WEBHOOK_TAKEN: call->pending = true; return;
+	case POSTERN__WEBHOOK_STOPPED:
+		if (accept_without_source(call, target, message, awaited) ==
+				POSTERN_OK) {
+			call->pending = true;
+			return;
+		}
+		break;
 	case POSTERN__WEBHOOK_FULL:
+	default:
 		postern__call_refuse(call, 429, "too many messages wait to be stored");
 		postern__response_header(call->response, "Retry-After",
 				RETRY_AFTER_PRESSURE);
-		break;
-	case POSTERN__WEBHOOK_STOPPED:
-	default:
-		postern__call_refuse(call, 503, "the server is stopping");
-		postern__response_header(call->response, "Retry-After",
-				RETRY_AFTER_RESTART);
 		break;
 	}
 	free(awaited);

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import os
+import signal
 
 from support import case, equal, main, until
 from webhooks import GITHUB, STANDARD, STRIPE, deliver, post, sign, source
@@ -378,7 +379,33 @@ channels:
     equal((row["accepted"], row["duplicates"], row["in_flight"]), (1, 1, 0))
 
 
-WEBHOOK = "  - webhook: {name: shop, verify: standard, secret_file: shop.txt}"
+@case("a webhook that comes while the server stops is kept for the next start")
+def _(place):
+    prepare(place, """\
+store: sqlite:box.db
+channels:
+  orders:
+    sources:
+      - webhook: {name: hub, verify: github, secret_file: hub.txt}
+    handlers:
+      slow:
+        exec: [/bin/sh, -c, 'touch ${DIR}/started; until [ -e ${DIR}/go ]; do sleep 0.1; done']
+""")
+    server = place.serve()
+    first, second = sign(("github", GITHUB, PUSH, {"id": "a"}),
+                         ("github", GITHUB, PUSH, {"id": "b"}))
+    equal(deliver(place, "hub", PUSH, first).status, 202)
+    until(lambda: os.path.exists(place.file("started")))
+    server.process.send_signal(signal.SIGTERM)
+    until(lambda: not source(place, "orders.webhook.hub")["running"])
+    equal(deliver(place, "hub", PUSH, {}).status, 401)
+    equal(deliver(place, "hub", PUSH, second).status, 202)
+    place.write("go", "")
+    equal(server.process.wait(60), 0)
+    place.serve()
+    until(lambda: {place.state(name, "slow") for name in "ab"} == {"done"})
+
+
 MISTAKES = (
     ("{name: shop, verify: standard}", "a signature needs a secret; set 'secret_file'"),
     ("{verify: standard, secret: QUJD}", "needs the option 'name'"),
