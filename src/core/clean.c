@@ -186,7 +186,6 @@ static int expire_batch(struct postern_box *box, struct postern__cleanup *state,
 	memcpy(expiry.cursor, state->cursor, sizeof(expiry.cursor));
 	int64_t started = postern__box_now_ms(box);
 	int r = markers->ops->expire(markers, &expiry, error);
-	postern__point("clean.expired");
 	state->step_ms = postern__box_now_ms(box) - started;
 	if (r) {
 		return r;
