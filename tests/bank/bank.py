@@ -48,10 +48,12 @@ from catch import (
 )
 from keys import KEYS
 from shown import SHOWN
+from webhooks import WEBHOOKS
 
 BUGS = [
     *BROKERS,
     *SHOWN,
+    *WEBHOOKS,
     Bug(
         "acknowledge-before-commit",
         "a message is acknowledged before it is durable",

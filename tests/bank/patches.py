@@ -192,7 +192,7 @@ def build(folder, targets):
     commands = []
     if not os.path.exists(os.path.join(output, "build.ninja")):
         commands.append([
-            "meson", "setup", output, tree, "-Dpoints=true", "-Dserver=disabled",
+            "meson", "setup", output, tree, "-Dpoints=true", "-Dserver=enabled",
             # Compile time matters as much as run time here.
             "-Doptimization=1", "-Ddebug=false", "-Dwerror=false",
             f"-Dc_args=-include{os.path.join(HERE, 'bug.h')}",
