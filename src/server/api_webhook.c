@@ -10,6 +10,7 @@
  * message: ce-* headers are ignored, an event in structured form is not.
  */
 
+#include <jansson.h>
 #include <postern/box.h>
 #include <postern/error.h>
 #include <postern/message.h>
@@ -198,7 +199,10 @@ static bool read_message(struct postern__call *call,
 	if (!postern__draft_fill(call, draft)) {
 		return false;
 	}
-	remove_header(draft, settings->verifier.header);
+	const struct postern__signature_scheme *scheme = settings->verifier.scheme;
+	remove_header(draft, scheme && scheme->signature_header
+								 ? scheme->signature_header
+								 : settings->verifier.header);
 	return true;
 }
 
@@ -215,6 +219,18 @@ static int accept_without_source(struct postern__call *call,
 		postern__call_fail(call, &error);
 	}
 	return r;
+}
+
+/* Count and log a request that is signed, but is no message: the sender may
+   not show the response to anyone. */
+static void report_refusal(struct postern__call *call,
+		const struct target *target) {
+	const struct postern__buf *body = &call->response->body;
+	json_t *problem = json_loadb(postern__buf_text(body), body->len, 0, NULL);
+	const char *detail = json_string_value(json_object_get(problem, "detail"));
+	postern__webhook_source_refuse(target->source,
+			detail ? detail : "out of memory");
+	json_decref(problem);
 }
 
 static void accept_message(struct postern__call *call,
@@ -255,8 +271,11 @@ void postern__route_webhook(struct postern__call *call) {
 	struct target target = { .source = NULL };
 	struct postern__draft draft = { .has_specversion = false };
 	if (!postern__call_query(call, none, parameters, &count) ||
-			!find_target(call, &target) || !check_signature(call, &target) ||
-			!read_message(call, &target, &draft)) {
+			!find_target(call, &target) || !check_signature(call, &target)) {
+		return;
+	}
+	if (!read_message(call, &target, &draft)) {
+		report_refusal(call, &target);
 		return;
 	}
 	if (target.settings->source) {

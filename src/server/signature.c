@@ -141,15 +141,15 @@ static const char *next_part(const char **text, char separator,
 static int read_standard(const struct postern__verifier *verifier,
 		const struct postern_header *headers, size_t count,
 		struct postern__signed *out, struct postern_error *error) {
+	const struct postern__signature_scheme *scheme = verifier->scheme;
 	const char *id;
-	const char *timestamp;
+	const char *time;
 	const char *list;
-	(void)verifier;
-	int r = find_header(headers, count, "webhook-id", &id, error);
+	int r = find_header(headers, count, scheme->id_header, &id, error);
+	r = r ? r : find_header(headers, count, scheme->time_header, &time, error);
 	r = r ? r
-		  : find_header(headers, count, "webhook-timestamp", &timestamp, error);
-	r = r ? r : find_header(headers, count, "webhook-signature", &list, error);
-	r = r ? r : read_time(timestamp, strlen(timestamp), &out->time_s, error);
+		  : find_header(headers, count, scheme->signature_header, &list, error);
+	r = r ? r : read_time(time, strlen(time), &out->time_s, error);
 	while (!r && *list) {
 		size_t len;
 		const char *part = next_part(&list, ' ', &len);
@@ -161,7 +161,7 @@ static int read_standard(const struct postern__verifier *verifier,
 	if (!r) {
 		add_piece(out, id, strlen(id));
 		add_piece(out, ".", 1);
-		add_piece(out, timestamp, strlen(timestamp));
+		add_piece(out, time, strlen(time));
 		add_piece(out, ".", 1);
 	}
 	return r;
@@ -172,8 +172,8 @@ static int read_stripe(const struct postern__verifier *verifier,
 		const struct postern_header *headers, size_t count,
 		struct postern__signed *out, struct postern_error *error) {
 	const char *list;
-	(void)verifier;
-	int r = find_header(headers, count, "Stripe-Signature", &list, error);
+	int r = find_header(headers, count, verifier->scheme->signature_header,
+			&list, error);
 	while (!r && *list) {
 		size_t len;
 		const char *part = next_part(&list, ',', &len);
@@ -190,7 +190,8 @@ static int read_stripe(const struct postern__verifier *verifier,
 	}
 	if (!r && out->piece_count == 0) {
 		r = postern__fail(error, POSTERN_E_INVALID,
-				"the header 'Stripe-Signature' has no timestamp");
+				"the header '%s' has no timestamp",
+				verifier->scheme->signature_header);
 	}
 	if (!r) {
 		add_piece(out, ".", 1);
@@ -237,6 +238,9 @@ static const struct postern__signature_scheme schemes[] = {
 	{
 			.name = "standard",
 			.has_time = true,
+			.signature_header = "webhook-signature",
+			.id_header = "webhook-id",
+			.time_header = "webhook-timestamp",
 			.secret_mark = "whsec_",
 			.secret_encoding = POSTERN__SECRET_BASE64,
 			.id = "header:webhook-id",
@@ -247,6 +251,7 @@ static const struct postern__signature_scheme schemes[] = {
 			/* A secret of Stripe has the same mark, which is part of it. */
 			.name = "stripe",
 			.has_time = true,
+			.signature_header = "Stripe-Signature",
 			.secret_encoding = POSTERN__SECRET_RAW,
 			.id = "json:/id",
 			.type = "json:/type",
@@ -254,6 +259,7 @@ static const struct postern__signature_scheme schemes[] = {
 	},
 	{
 			.name = "github",
+			.signature_header = "X-Hub-Signature-256",
 			.secret_encoding = POSTERN__SECRET_RAW,
 			.id = "header:X-GitHub-Delivery",
 			.type = "header:X-GitHub-Event",
@@ -264,6 +270,19 @@ static const struct postern__signature_scheme schemes[] = {
 			.has_options = true,
 			.secret_encoding = POSTERN__SECRET_RAW,
 			.read = read_hmac,
+	},
+	{
+			/* Standard Webhooks, before that was its name. */
+			.name = "svix",
+			.has_time = true,
+			.signature_header = "svix-signature",
+			.id_header = "svix-id",
+			.time_header = "svix-timestamp",
+			.secret_mark = "whsec_",
+			.secret_encoding = POSTERN__SECRET_BASE64,
+			.id = "header:svix-id",
+			.type = "json:/type",
+			.read = read_standard,
 	},
 };
 

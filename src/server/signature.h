@@ -72,9 +72,13 @@ struct postern__signed {
 };
 
 struct postern__signature_scheme {
-	const char *name;        /* "stripe"; also in the option `verify` */
-	bool has_options;        /* header, algorithm, encoding, prefix */
-	bool has_time;           /* it is signed, so `tolerance` applies */
+	const char *name; /* "stripe"; also in the option `verify` */
+	bool has_options; /* header, algorithm, encoding, prefix */
+	bool has_time;    /* it is signed, so `tolerance` applies */
+	/* Headers that its function reads; NULL: it needs none, or an option. */
+	const char *signature_header;
+	const char *id_header;
+	const char *time_header;
 	const char *secret_mark; /* before a secret that is base64; may be NULL */
 	int secret_encoding;     /* enum postern__secret_encoding */
 	/* Rules (core/key_rule.h) for where senders put these; NULL: nowhere in
@@ -88,8 +92,7 @@ struct postern__signature_scheme {
 			struct postern__signed *out, struct postern_error *error);
 };
 
-/* "standard|stripe|github|hmac" after "none|" */
-#define POSTERN__SIGNATURE_SCHEME_NAMES "none|standard|stripe|github|hmac"
+#define POSTERN__SIGNATURE_SCHEME_NAMES "none|standard|stripe|github|hmac|svix"
 
 /* The scheme at a position of that list; NULL: `none`. */
 const struct postern__signature_scheme *postern__signature_scheme(int index);

@@ -125,8 +125,8 @@ static int check_applicable(const struct settings *settings,
 	}
 	if (!(scheme && scheme->has_time) && settings->tolerance_ms >= 0) {
 		return fail_of(settings,
-				"'tolerance' is for signatures with a time: verify: standard "
-				"or stripe",
+				"'tolerance' is for signatures with a time: verify: standard, "
+				"svix or stripe",
 				error);
 	}
 	if (scheme && scheme->has_options && !settings->header) {

@@ -298,6 +298,8 @@ def _(place):
         equal(answer.status, 422, webhook, answer)
         assert "id" in answer.json["detail"], answer
     equal(stored(place), 0)
+    row = source(place, "orders.webhook.pay")
+    equal((row["rejected"], row["last_error"]), (5, answer.json["detail"]))
 
 
 @case("an event in structured form has its own attributes, and ce-* headers are ignored")

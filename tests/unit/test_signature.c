@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "tap.h"
 
-enum { STANDARD = 1, STRIPE, GITHUB, HMAC };
+enum { STANDARD = 1, STRIPE, GITHUB, HMAC, SVIX };
 
 /* From the documentation of Standard Webhooks. */
 #define STANDARD_SECRET "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -94,6 +94,19 @@ static void vectors(void) {
 	CHECK_OK(verify_standard(&scene, STANDARD_TIME, "v1," STANDARD_SIGNATURE,
 					 STANDARD_NOW),
 			&scene.error);
+	scene_end(&scene);
+
+	/* The same, with other names. */
+	scene_begin(&scene, SVIX, STANDARD_SECRET);
+	CHECK_OK(verify(&scene,
+					 HEADERS("svix-id", STANDARD_ID, "svix-timestamp",
+							 STANDARD_TIME, "svix-signature",
+							 "v1," STANDARD_SIGNATURE),
+					 STANDARD_BODY, STANDARD_NOW),
+			&scene.error);
+	CHECK_INT(verify_standard(&scene, STANDARD_TIME, "v1," STANDARD_SIGNATURE,
+					  STANDARD_NOW),
+			POSTERN_E_INVALID);
 	scene_end(&scene);
 
 	scene_begin(&scene, STRIPE, "whsec_test");
@@ -209,6 +222,32 @@ static void every_byte_counts(void) {
 	CHECK_INT(verify(&scene, HEADERS("X-Hub-Signature-256", signature), body,
 					  0),
 			POSTERN_OK);
+	scene_end(&scene);
+}
+
+/* Other texts of the same JSON, and the same text with other ends. */
+static void bytes_as_received(void) {
+	static const char body[] = "{ \"n\": 1.0 }\n";
+	static const char *const others[] = { "{ \"n\": 1.0 }", "{\"n\":1.0}",
+		"{ \"n\": 1 }\n", "{ \"n\": 1.0 }\r\n", " { \"n\": 1.0 }\n",
+		"{ \"n\": 1.0 } " };
+	unsigned char digest[POSTERN__HMAC_LEN_MAX];
+	char value[2 * POSTERN__HMAC_LEN_MAX + 8] = "sha256=";
+	const struct postern__hmac_piece piece = { body, strlen(body) };
+	struct scene scene;
+	scene_begin(&scene, GITHUB, GITHUB_SECRET);
+	size_t len = postern__hmac_sign(POSTERN__HMAC_SHA256, GITHUB_SECRET,
+			strlen(GITHUB_SECRET), &piece, 1, digest);
+	for (size_t i = 0; i < len; i++) {
+		(void)snprintf(value + 7 + 2 * i, 3, "%02x", digest[i]);
+	}
+	CHECK_INT(verify(&scene, HEADERS("X-Hub-Signature-256", value), body, 0),
+			POSTERN_OK);
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		CHECK_INT(verify(&scene, HEADERS("X-Hub-Signature-256", value),
+						  others[i], 0),
+				POSTERN_E_INVALID);
+	}
 	scene_end(&scene);
 }
 
@@ -365,6 +404,8 @@ static const struct tap_case cases[] = {
 	{ "more signatures than the limit are refused", too_many_signatures },
 	{ "a change or the end at any character makes a signature invalid",
 			every_byte_counts },
+	{ "a signature is of the body's bytes as they were received",
+			bytes_as_received },
 	{ "malformed times and lists of signatures are refused",
 			malformed_headers },
 	{ "a header that is missing, or there twice, is refused", twice },
