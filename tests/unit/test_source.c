@@ -287,6 +287,8 @@ static void verdicts(void) {
 		CHECK_INT(state.conflicts, 1);
 		CHECK_INT(state.rejected, 3);
 		CHECK_INT(state.unavailable, 0);
+		CHECK_STR(state.error, "not a message");
+		CHECK(state.error_at_ms > 0);
 	}
 	close_scene(&scene);
 	CHECK_INT(destroyed, 1);

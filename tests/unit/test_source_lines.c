@@ -510,6 +510,69 @@ static void refused_rows(void) {
 	CHECK_OK(postern_source_kind_register(&newer.known, &error), &error);
 }
 
+struct several {
+	const char *one;
+	const char *const *texts;
+	size_t count;
+};
+
+/* Reports what it got as its error. */
+static int create_several(const void *settings, struct postern_source **out,
+		struct postern_error *error) {
+	const struct several *several = settings;
+	(void)out;
+	error->code = POSTERN_E_UNSUPPORTED;
+	size_t len = (size_t)snprintf(error->text, sizeof error->text,
+			"%s:", several->one);
+	for (size_t i = 0; i < several->count; i++) {
+		len += (size_t)snprintf(error->text + len, sizeof error->text - len,
+				" %s", several->texts[i]);
+	}
+	return POSTERN_E_UNSUPPORTED;
+}
+
+static void several_values(void) {
+	static const struct postern_option rows[] = {
+		{ .name = "one",
+				.type = POSTERN_OPTION_TEXT,
+				.offset = offsetof(struct several, one) },
+		{ .name = "texts",
+				.type = POSTERN_OPTION_TEXTS,
+				.offset = offsetof(struct several, texts),
+				.min = 1,
+				.max = 3 },
+	};
+	const struct postern_source_kind kind = {
+		.size = sizeof kind,
+		.name = "several",
+		.options = rows,
+		.option_count = 2,
+		.settings_size = sizeof(struct several),
+		.create = create_several,
+	};
+	const struct postern_source_options options = {
+		.size = sizeof options,
+		.name = "s",
+	};
+	const struct postern_source_setting settings[] = { { "texts", "b" },
+		{ "one", "x" }, { "texts", "a" }, { "texts", "c" }, { "texts", "d" } };
+	struct scene scene;
+	if (!open_scene(&scene)) {
+		return;
+	}
+	struct postern_error *error = &scene.error;
+	CHECK_OK(postern_source_kind_register(&kind, error), error);
+	CHECK_INT(postern_runner_add_source(scene.runner, &options, "several",
+					  settings, 4, error),
+			POSTERN_E_UNSUPPORTED);
+	CHECK_STR(error->text, "x: b a c");
+	CHECK_INT(postern_runner_add_source(scene.runner, &options, "several",
+					  settings, 5, error),
+			POSTERN_E_INVALID);
+	CHECK_STR(error->text, "several.texts: must have 1 to 3 entries");
+	close_scene(&scene);
+}
+
 static pthread_barrier_t barrier;
 
 static void *register_rival(void *context) {
@@ -623,6 +686,8 @@ static const struct tap_case cases[] = {
 	{ "more lines than the window, blank ones among them", many_lines },
 	{ "unknown kinds, options and values are refused", refused_settings },
 	{ "a kind with wrong rows is refused", refused_rows },
+	{ "an option with several texts has the settings of its name, in order",
+			several_values },
 	{ "one of several threads registers a name", registered_at_once },
 	{ "a line that is too long is skipped, and those after it are not",
 			long_lines },
