@@ -151,18 +151,27 @@ static void remove_header(struct postern__draft *draft, const char *name) {
 	message->header_count = kept;
 }
 
-static void refuse_without_id(struct postern__call *call,
-		const struct postern__webhook_rule *rule) {
-	if (rule->text) {
+/* False: refused. */
+static bool read_id(struct postern__call *call,
+		const struct postern__webhook_rule *rule,
+		struct postern__draft *draft) {
+	const char **id = &draft->message.id;
+	if (!rule->text) {
+		return postern__draft_read_id(call, draft);
+	}
+	if (!apply_rule(call, "id", rule, id)) {
+		return false;
+	}
+	if (!*id && draft->makes_ids) {
+		*id = draft->id;
+	}
+	if (!*id) {
 		postern__call_refuse(call, 422,
 				"the message has no id: '%s' is missing, or empty, or there "
 				"twice",
 				rule->text);
-	} else {
-		postern__call_refuse(call, 422,
-				"the message has no id: the webhook needs 'id', where its "
-				"sender puts one");
 	}
+	return *id != NULL;
 }
 
 /* False: refused. */
@@ -183,17 +192,10 @@ static bool read_message(struct postern__call *call,
 	}
 	draft->makes_ids = postern__box_make_id(target->store->box, target->channel,
 			draft->id);
-	if (!apply_rule(call, "id", &settings->id, &message->id) ||
+	if (!read_id(call, &settings->id, draft) ||
 			!apply_rule(call, "type", &settings->type, &message->type) ||
 			!apply_rule(call, "subject", &settings->subject,
 					&message->subject)) {
-		return false;
-	}
-	if (!message->id && draft->makes_ids) {
-		message->id = draft->id;
-	}
-	if (!message->id) {
-		refuse_without_id(call, &settings->id);
 		return false;
 	}
 	if (!postern__draft_fill(call, draft)) {

@@ -321,7 +321,7 @@ static bool check_ce(struct postern__call *call, struct postern__draft *draft) {
 	return true;
 }
 
-static bool read_key_header(struct postern__call *call,
+bool postern__draft_read_id(struct postern__call *call,
 		struct postern__draft *draft) {
 	for (size_t i = 0; i < KEY_HEADER_COUNT; i++) {
 		const char *value = NULL;
@@ -524,6 +524,6 @@ bool postern__draft_read(struct postern__call *call,
 			return false;
 		}
 	}
-	return (ce ? check_ce(call, draft) : read_key_header(call, draft)) &&
+	return (ce ? check_ce(call, draft) : postern__draft_read_id(call, draft)) &&
 		   postern__draft_fill(call, draft);
 }

@@ -46,6 +46,11 @@ bool postern__draft_read(struct postern__call *call,
 bool postern__draft_read_event(struct postern__call *call,
 		struct postern__draft *draft);
 
+/* Find the id of a raw message: the first of three headers, or one that is
+   generated if the channel needs none. False: refused. */
+bool postern__draft_read_id(struct postern__call *call,
+		struct postern__draft *draft);
+
 /* Complete a message that has its attributes: the headers that are not ce-*,
    and the body. False: refused. */
 bool postern__draft_fill(struct postern__call *call,
