@@ -297,6 +297,23 @@ def _(place):
     yield from compare_guarded(runs, bare, "bare transactions")
 
 
+@row("guard-memory", "a guard with its keys in memory (dedupe: memory)")
+def _(place):
+    count = place.count(1000000, 10000)
+    program = os.path.join(os.path.dirname(os.path.dirname(place.postern)),
+                           "bench", "guard_memory")
+    (runs,) = place.in_turn(
+        lambda: json.loads(place.output([program, str(count)])))
+    for name, member in (("first deliveries", "messages_per_second"),
+                         ("duplicates", "again_per_second")):
+        values = [run[member] for run in runs]
+        yield Result(f"keys in memory, {name}", median(values), "messages/s",
+                     rounds=values)
+    values = [run["bytes_per_key"] for run in runs]
+    yield Result(f"keys in memory, {count:,} of them", median(values),
+                 "bytes/key", at_most=100, rounds=values)
+
+
 def shared_end(place, store, count):
     return rate(place.run_postern("--messages", count, "--batch", 100,
                                   store=store))

@@ -198,7 +198,14 @@ enum postern_event_object {
 			"than a second; all other writes wait for it") \
 	X(SOURCE_QUARANTINED, source_quarantined, WARN, SOURCE, \
 			FIELDS_SOURCE_REJECTED, \
-			"message of a source quarantined")
+			"message of a source quarantined") \
+	X(DEDUPE_IN_MEMORY, dedupe_in_memory, INFO, CONFIGURATION, \
+			FIELDS_RETENTION, \
+			"handler remembers its keys in memory: a restart forgets them, " \
+			"and a copy that comes after it runs again") \
+	X(DEDUPE_FULL, dedupe_full, WARN, HANDLER, FIELDS_RETENTION, \
+			"handler forgets keys before their time: it remembers as many as " \
+			"dedupe_max allows")
 /* clang-format on */
 
 enum postern_event_kind {

@@ -25,6 +25,7 @@ extern "C" {
 #define POSTERN_COMMIT_BATCH_MAX 1000
 #define POSTERN_ATTEMPTS_MAX 1000000
 #define POSTERN_BREAK_AFTER_MAX 1000
+#define POSTERN_DEDUPE_COUNT_MAX 10000000
 #define POSTERN_RATE_COUNT_MAX 1000000
 /* An hour. */
 #define POSTERN_RATE_PERIOD_MS_MAX ((int64_t)3600 * 1000)
@@ -189,6 +190,13 @@ enum postern_sql_dialect {
 	POSTERN_SQL_POSTGRES
 };
 
+/* Where a handler's keys are remembered. */
+enum postern_dedupe {
+	POSTERN_DEDUPE_STORE = 0,
+	/* In this process: fast, and forgotten with it. */
+	POSTERN_DEDUPE_MEMORY
+};
+
 struct postern_key_rule;
 
 /*
@@ -266,6 +274,17 @@ struct postern_handler_options {
 	/* For the rule `callback` of key_rules. */
 	postern_key_callback *key_callback;
 	void *key_context; /* passed to it; owned by the caller */
+
+	/*
+	 * POSTERN_DEDUPE_MEMORY: instead of markers in the store, the handler has a
+	 * set in memory of the keys it has done, of at most dedupe_count_max keys
+	 * (0: 1,000,000), 32 to 64 bytes each, for retention_dedupe_ms (0: 24
+	 * hours). It is forgotten when the process ends, and each process has its
+	 * own. For work that is frequent and may be repeated, in channels with the
+	 * mode guard; never for a transactional handler.
+	 */
+	enum postern_dedupe dedupe;
+	uint32_t dedupe_count_max;
 };
 
 #ifdef __cplusplus

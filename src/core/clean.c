@@ -154,6 +154,7 @@ static bool find_expiring(struct postern_box *box, size_t index,
 		const struct postern__handler *handler = generation->handlers[i];
 		size_t names = 1 + handler->legacy_key_count;
 		if (handler->channel->mode != POSTERN_MODE_GUARD ||
+				handler->dedupe != POSTERN_DEDUPE_STORE ||
 				handler->retention_dedupe_ms == 0) {
 			continue;
 		}

@@ -28,6 +28,8 @@
 /* The place of the source in keys that no other message has. */
 #define NO_KEY_SPACE "\x01"
 
+#define DEDUPE_COUNT_DEFAULT 1000000
+
 struct route_key {
 	struct postern_dedupe_key key;
 	struct postern__key_text text;
@@ -94,6 +96,29 @@ static int check_retention(const struct postern__handler *handler,
 			   : POSTERN_OK;
 }
 
+static int check_dedupe(const struct postern__handler *handler,
+		struct postern_error *error) {
+	const struct postern__channel *channel = handler->channel;
+	bool memory = handler->dedupe == POSTERN_DEDUPE_MEMORY;
+	const char *why = NULL;
+	if (!memory && handler->dedupe != POSTERN_DEDUPE_STORE) {
+		why = "is out of range";
+	} else if (handler->dedupe_count_max > POSTERN_DEDUPE_COUNT_MAX) {
+		why = "has too many keys: dedupe_max is at most 10000000";
+	} else if (memory && channel->mode != POSTERN_MODE_GUARD) {
+		why = "can be memory only in a channel with the mode guard: an inbox "
+			  "stores each message in any case";
+	} else if (memory && handler->impl->transactional) {
+		why = "cannot be memory: the handler is transactional, and its marker "
+			  "is part of its transaction";
+	} else if (memory && channel->marker) {
+		why = "cannot be memory: the channel's handlers share a marker";
+	}
+	return why ? postern__fail(error, POSTERN_E_INVALID,
+						 "handler '%s': dedupe %s", handler->key, why)
+			   : POSTERN_OK;
+}
+
 int postern__handler_keys_init(struct postern__handler *handler,
 		const struct postern_handler_options *options,
 		struct postern_error *error) {
@@ -103,11 +128,18 @@ int postern__handler_keys_init(struct postern__handler *handler,
 			options->key_rule_count, what, error);
 	handler->channel->has_key_rules |= needs_more_than_id(&handler->key_rules);
 	handler->retention_dedupe_ms = options->retention_dedupe_ms;
+	handler->dedupe = options->dedupe;
+	handler->dedupe_count_max = options->dedupe_count_max
+										? options->dedupe_count_max
+										: DEDUPE_COUNT_DEFAULT;
 	if (!r) {
 		r = postern__key_rules_set_callback(&handler->key_rules,
 				options->key_callback, options->key_context, what, error);
 	}
-	return r ? r : check_retention(handler, error);
+	if (!r) {
+		r = check_retention(handler, error);
+	}
+	return r ? r : check_dedupe(handler, error);
 }
 
 /* The rule of the message itself; NULL: `id`. */

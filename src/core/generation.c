@@ -16,6 +16,7 @@
 #include "core/breaker.h"
 #include "core/inline.h"
 #include "core/maintenance.h"
+#include "core/recent.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -71,6 +72,7 @@ static void release_state(struct postern__handler *handler) {
 		postern__list_remove(&state->ready);
 		postern__list_remove(&state->due);
 		postern__breaker_destroy(state->breaker);
+		postern__recent_destroy(state->recent);
 		free(state->pause_reason);
 		free(state->pause_by);
 		free(state);

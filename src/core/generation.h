@@ -71,6 +71,8 @@ struct postern__handler {
 	size_t type_count;
 	struct postern__key_rules key_rules;
 	int64_t retention_dedupe_ms; /* of its keys; 0: as the channel's */
+	enum postern_dedupe dedupe;
+	size_t dedupe_count_max;
 	struct postern_policy policy;
 	struct postern__channel *channel;
 	int64_t id;                            /* assigned by the store */
@@ -97,6 +99,7 @@ struct postern__handler_state {
 	int64_t pause_until_ms;
 	char *pause_reason;
 	char *pause_by;
+	struct postern__recent *recent;   /* NULL: no key was needed yet */
 	struct postern__breaker *breaker; /* NULL: no run has failed yet */
 	struct postern__list queue; /* of postern_run.link: leased, not started */
 	size_t queued;

@@ -31,6 +31,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How long keys in memory are remembered: a day. */
+#define MEMORY_MS_DEFAULT ((int64_t)24 * 3600 * 1000)
+
 /* The answer to a message with several results is the one with the highest
    rank. */
 static int rank_of(int code) {
@@ -374,6 +377,32 @@ static size_t list_names(const struct postern__handler *handler,
 	return count;
 }
 
+/* The keys of a handler that remembers them in memory; NULL: in the store, or
+   out of memory. */
+static struct postern__recent *recent_of(struct postern_box *box,
+		const struct postern__handler *handler) {
+	struct postern__handler_state *state = handler->state;
+	if (handler->dedupe != POSTERN_DEDUPE_MEMORY) {
+		return NULL;
+	}
+	(void)pthread_mutex_lock(&box->mutex);
+	if (!state->recent) {
+		state->recent = postern__recent_create(&box->random);
+	}
+	struct postern__recent *recent = state->recent;
+	(void)pthread_mutex_unlock(&box->mutex);
+	return recent;
+}
+
+static void report_forgotten(struct postern_box *box,
+		const struct postern__handler *handler) {
+	postern__emit(box, &(struct postern_event){
+							   .kind = POSTERN_EVENT_DEDUPE_FULL,
+							   .channel = handler->channel->name,
+							   .handler = handler->key,
+					   });
+}
+
 static int run_guarded(struct guarded_call *call,
 		struct postern__guarded_run *request, struct postern_error *error) {
 	struct postern_run *run = call->run;
@@ -381,8 +410,10 @@ static int run_guarded(struct guarded_call *call,
 	const char *names[POSTERN_MARK_NAME_COUNT_MAX];
 	char *value;
 	size_t len;
-	if (!postern__content_guard_key(run->content,
-				(size_t)(run - run->content->runs), &value, &len)) {
+	struct postern__recent *recent = recent_of(run->box, handler);
+	if ((!recent && handler->dedupe == POSTERN_DEDUPE_MEMORY) ||
+			!postern__content_guard_key(run->content,
+					(size_t)(run - run->content->runs), &value, &len)) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	*request = (struct postern__guarded_run){
@@ -395,11 +426,21 @@ static int run_guarded(struct guarded_call *call,
 		.transactional = handler->impl->transactional,
 		.wait_ms = handler->channel->guard_wait_ms,
 		.timeout_ms = handler->policy.timeout_ms,
+		.recent = recent,
+		.recent_limits = {
+			.count_max = handler->dedupe_count_max,
+			.keep_ms = handler->retention_dedupe_ms
+							   ? handler->retention_dedupe_ms
+							   : MEMORY_MS_DEFAULT,
+		},
 		.context = call,
 		.run = call_handler,
 	};
 	int r = run->box->guarding->run(run->box->guard, request, error);
 	free(value);
+	if (request->forgot) {
+		report_forgotten(run->box, handler);
+	}
 	return r;
 }
 

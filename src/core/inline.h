@@ -9,6 +9,7 @@
 
 #include "core/accept.h"
 #include "core/box.h"
+#include "core/recent.h"
 #include "core/run.h"
 
 #include <postern/sys/marker.h>
@@ -22,12 +23,16 @@ struct postern__guarded_run {
 	bool transactional;
 	int64_t wait_ms;    /* for a copy that is running; 0: not at all */
 	int64_t timeout_ms; /* of a transaction; 0: none */
+	/* The keys that were done, instead of markers; NULL: markers. */
+	struct postern__recent *recent;
+	struct postern__recent_limits recent_limits;
 	void *context;
 	/* The function that is guarded; called at most once. */
 	void (*run)(void *context, uint64_t fence, void *transaction,
 			uint64_t epoch, struct postern_outcome *outcome);
 	/* out */
 	bool called;
+	bool forgot;                    /* as postern__recent_add() returns */
 	struct postern_outcome outcome; /* if it was called */
 };
 

@@ -284,7 +284,8 @@ static int check_windows(const struct postern_store *store,
 		const struct postern__channel *channel, struct postern_error *error) {
 	for (size_t i = 0; store->markers_only && i < channel->handler_count; i++) {
 		const struct postern__handler *handler = channel->handlers[i];
-		if (handler->retention_dedupe_ms > 0) {
+		if (handler->retention_dedupe_ms > 0 &&
+				handler->dedupe == POSTERN_DEDUPE_STORE) {
 			return postern__fail(error, POSTERN_E_UNSUPPORTED,
 					"handler '%s' has retention.dedupe, but markers in this "
 					"store expire by the ttl of its URL",

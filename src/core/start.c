@@ -63,11 +63,26 @@ static void check_dedupe_horizons(const struct postern_generation *generation) {
 	}
 }
 
+static void report_dedupe(const struct postern_generation *generation) {
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		const struct postern__handler *handler = generation->handlers[i];
+		if (handler->dedupe == POSTERN_DEDUPE_MEMORY) {
+			postern__emit(generation->box,
+					&(struct postern_event){
+							.kind = POSTERN_EVENT_DEDUPE_IN_MEMORY,
+							.channel = handler->channel->name,
+							.handler = handler->key,
+					});
+		}
+	}
+}
+
 int postern__generation_check(const struct postern_generation *generation,
 		struct postern_error *error) {
 	int r = postern__modes_check(generation, error);
 	if (!r) {
 		check_dedupe_horizons(generation);
+		report_dedupe(generation);
 	}
 	return r;
 }

@@ -372,6 +372,32 @@ static int run_leased(struct call *call, struct postern_error *error) {
 	return end_lease(call, error);
 }
 
+/* The keys are in memory: no other process has them, and copies in this one
+   wait already. */
+static int run_in_memory(struct call *call, struct postern_error *error) {
+	struct postern__guarded_run *run = call->run;
+	const struct postern_mark *mark = call->mark;
+	if (postern__recent_has(run->recent, mark->value, mark->value_len,
+				&run->recent_limits, postern__guard_now_ms(call->guard))) {
+		return postern__guard_fail_done(call->handler, error);
+	}
+	call_function(call, NULL, 0);
+	if (!is_success(&run->outcome)) {
+		return fail_function(call, error);
+	}
+	run->forgot = postern__recent_add(run->recent, mark->value, mark->value_len,
+			&run->recent_limits, postern__guard_now_ms(call->guard));
+	return POSTERN_OK;
+}
+
+static int run_entered(struct call *call, struct postern_error *error) {
+	if (call->run->recent) {
+		return run_in_memory(call, error);
+	}
+	return call->run->transactional ? run_transactional(call, error)
+									: run_leased(call, error);
+}
+
 static int check_run(const struct call *call, struct postern_error *error) {
 	const struct postern_guard *guard = call->guard;
 	bool transacts = guard->store && guard->store->ops->transactional;
@@ -396,6 +422,7 @@ int postern__guard_do(struct postern_guard *guard,
 	struct entry *entry;
 	postern_outcome_set(&run->outcome, POSTERN_DONE, 0, NULL);
 	run->called = false;
+	run->forgot = false;
 	int r = check_run(&call, error);
 	if (!r) {
 		r = enter(&call, &entry, error);
@@ -403,8 +430,7 @@ int postern__guard_do(struct postern_guard *guard,
 	if (r) {
 		return r;
 	}
-	r = run->transactional ? run_transactional(&call, error)
-						   : run_leased(&call, error);
+	r = run_entered(&call, error);
 	leave(guard, entry, r == POSTERN_OK || r == POSTERN_E_DUPLICATE);
 	return r;
 }

@@ -172,6 +172,8 @@ struct postern__config_values {
 	uint64_t max_message_size;
 	int64_t retention_payload_ms; /* 0: none */
 	int64_t retention_dedupe_ms;
+	int dedupe; /* enum postern_dedupe */
+	uint32_t dedupe_max;
 	int unrouted;    /* enum postern_unrouted */
 	int on_conflict; /* enum postern_on_conflict */
 	int missing_key; /* enum postern_missing_key */

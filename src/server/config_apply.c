@@ -223,6 +223,8 @@ static int apply_handler(const struct postern__config *config,
 		.key_rules = handler->key_rules,
 		.key_rule_count = handler->key_rule_count,
 		.retention_dedupe_ms = postern__config_dedupe_ms(handler),
+		.dedupe = (enum postern_dedupe)handler->values.dedupe,
+		.dedupe_count_max = handler->values.dedupe_max,
 	};
 	int r = postern_box_add_handler(box, channel->name, &options, error);
 	return r == POSTERN_OK

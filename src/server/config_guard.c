@@ -207,7 +207,8 @@ static const char *lacks_window(const struct postern__config_channel *channel,
 	if (values->mode == POSTERN_MODE_DIRECT) {
 		return "is of no use in the mode direct, which remembers nothing";
 	}
-	if (!postern__config_origin_of(values, "store")->bad &&
+	if (handler->values.dedupe == POSTERN_DEDUPE_STORE &&
+			!postern__config_origin_of(values, "store")->bad &&
 			!postern__store_keeps_messages(values->store)) {
 		return "is of no use in a store that expires markers by itself: set "
 			   "the ttl in its URL";
@@ -215,6 +216,31 @@ static const char *lacks_window(const struct postern__config_channel *channel,
 	return values->marker ? "is not its own: the channel's handlers share a "
 							"marker"
 						  : NULL;
+}
+
+static void check_dedupe(struct postern__config *config,
+		const struct postern__config_channel *channel) {
+	for (size_t i = 0; i < channel->handler_count; i++) {
+		const struct postern__config_handler *handler = &channel->handlers[i];
+		const char *why = NULL;
+		if (handler->values.dedupe != POSTERN_DEDUPE_MEMORY) {
+			continue;
+		}
+		if (channel->values.mode != POSTERN_MODE_GUARD) {
+			why = "is for channels in the mode guard: an inbox stores each "
+				  "message in any case";
+		} else if (handler->kind && handler->kind->transactional) {
+			why = "is not for transactional handlers: the marker is part of "
+				  "the transaction";
+		} else if (channel->values.marker) {
+			why = "is not for handlers that share a marker";
+		}
+		if (why) {
+			postern__config_mistake(config, &handler->values, "dedupe",
+					"dedupe: memory of the handler '%.60s' %s", handler->key,
+					why);
+		}
+	}
 }
 
 static void check_windows(struct postern__config *config,
@@ -244,6 +270,7 @@ void postern__config_guard_read(struct postern__config *config,
 	check_required(config, channel);
 	check_transactional(config, channel);
 	check_windows(config, channel);
+	check_dedupe(config, channel);
 }
 
 void postern__config_guards_check(struct postern__config *config) {

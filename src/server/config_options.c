@@ -137,6 +137,8 @@ static const struct postern_option options[] = {
 	{ "guard_wait", DURATION, AT(guard_wait_ms), BOX | CHANNEL, 0, 0, MS_MAX, NULL, "10s", "mode guard: how long a copy waits for the one that is running", NULL, NULL },
 	{ "marker", TEXT, AT(marker), CHANNEL, NONE, 0, 0, NULL, "none", "mode guard: name of one marker that handlers share, in this and other channels", "NAME", check_marker },
 	{ "fault_channel", TEXT, AT(fault_channel), CHANNEL, NONE, 0, 0, NULL, "none", "channel of the same store that gets what a source gives up", "CHANNEL", check_channel },
+	{ "dedupe", CHOICE, AT(dedupe), CHANNEL | HANDLER, 0, 0, 0, "store|memory", "store", "mode guard: where a handler's keys are remembered; memory: until a restart", NULL, NULL },
+	{ "dedupe_max", COUNT, AT(dedupe_max), CHANNEL | HANDLER, 0, 1, POSTERN_DEDUPE_COUNT_MAX, NULL, "1000000", "the most keys that a handler with dedupe: memory remembers", NULL, NULL },
 	{ "missing_key", CHOICE, AT(missing_key), CHANNEL, 0, 0, 0, "reject|process", "reject", "messages in which the key rule finds no key", NULL, NULL },
 	{ "order_by", TEXT, NOWHERE, CHANNEL, LATER, 0, 0, NULL, "none", "exact order per value", NULL, NULL },
 	{ "on_poison", CHOICE, NOWHERE, CHANNEL, LATER, 0, 0, "block|skip", "block", "what happens to messages behind a poisoned one", NULL, NULL },

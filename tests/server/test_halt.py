@@ -159,6 +159,26 @@ def _(place):
     equal((handler(place)["paused"], channel(place)["closed"]), (False, False))
 
 
+@case("a handler that has drained can be renamed without a legacy key")
+def _(place):
+    place.configure(PLAIN)
+    place.ok("init")
+    place.send("first")
+    place.ok("channel", "close", "orders")
+    place.fails(4, "send", "orders", "--id", "second", stdin="x")
+    place.ok("process")
+    row = handler(place)
+    equal((row["pending"], row["leased"], row["done"]), (0, 0, 1))
+    place.configure(PLAIN.replace("mail:", "post:"))
+    place.ok("channel", "open", "orders")
+    place.send("second")
+    equal(place.send("first").out, "duplicate\n")
+    place.ok("process")
+    equal(place.state("second", "post"), "done")
+    equal(place.state("first", "mail"), "done")
+    equal(place.ok("list", "--state", "poisoned", "--json").json(), [])
+
+
 @case("the API takes reasons, authors and ends in the body")
 def _(place):
     place.configure(PLAIN)
@@ -243,7 +263,8 @@ def _(place):
         file.write('{"specversion":"1.0","id":"1","source":"s","type":"t"}\n')
 
     def source():
-        return place.ok("stats", "--json").json()["sources"][0]
+        rows = place.ok("stats", "--json").json()["sources"]
+        return [row for row in rows if row["name"] == "orders.lines"][0]
 
     until(lambda: source()["unavailable"] > 0)
     equal((source()["accepted"], channel(place)["accepted"]), (0, 0))

@@ -86,6 +86,60 @@ def without_server(place):
     equal(place.ok("list", "--json").json(), [])
 
 
+IN_MEMORY = """\
+store: sqlite:shop.db
+channels:
+  views:
+    mode: guard
+    handlers:
+      count: {exec: ["${DIR}/run"], dedupe: memory, retention: {dedupe: 5m}}
+  few:
+    mode: guard
+    dedupe: memory
+    dedupe_max: 1
+    handlers:
+      last: {exec: ["${DIR}/run"]}
+"""
+
+
+@case("keys in memory are forgotten by a restart, and nothing is stored")
+def keys_in_memory(place):
+    prepare(place, IN_MEMORY)
+    server = place.serve()
+    equal(post(place, "views", "a", "ok")[2]["status"], "done")
+    equal(post(place, "views", "a", "ok")[2]["status"], "duplicate")
+    equal(ran(place), ["ok"])
+    for key in ("1", "2", "1", "2"):
+        equal(post(place, "few", key, "few")[2]["status"], "done")
+    server.stop()
+    log = [json.loads(line) for line in server.stderr().splitlines()]
+    in_memory = [line for line in log if line["event"] == "dedupe_in_memory"]
+    equal(sorted(line["handler"] for line in in_memory), ["count", "last"])
+    full = [line for line in log if line["event"] == "dedupe_full"]
+    equal([line["handler"] for line in full], ["last"])
+    with sqlite3.connect(place.file("shop.db")) as database:
+        equal(database.execute("SELECT count(*) FROM postern_marker")
+              .fetchone(), (0,))
+    server = place.serve()
+    equal(post(place, "views", "a", "ok")[2]["status"], "done")
+    server.stop()
+
+
+@case("keys in memory are refused where a store has to remember")
+def keys_in_memory_refused(place):
+    for more, handler, why in [
+        ("", "exec: [/bin/true]", "an inbox stores each message in any case"),
+        ("mode: direct, ", "exec: [/bin/true]", "is for channels in the mode"),
+        ("mode: guard, ", "sql: 'delete from x'", "not for transactional"),
+        ("mode: guard, marker: m, ", "exec: [/bin/true]", "share a marker"),
+    ]:
+        place.configure(
+            "store: sqlite:shop.db\n"
+            f"channels: {{a: {{{more}handlers: {{h: {{{handler},"
+            " dedupe: memory}}}}\n")
+        place.fails(2, "check", says=why)
+
+
 @case("a direct message runs each time")
 def direct(place):
     prepare(place)
