@@ -125,6 +125,7 @@ struct postern__config_values {
 	const char *hosts;        /* names with commas; NULL: none */
 	int64_t shutdown_grace_ms;
 	bool metrics;
+	uint64_t memory_max;
 	int64_t health_degraded_ms; /* 0: none */
 	int64_t health_unhealthy_ms;
 

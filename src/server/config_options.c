@@ -54,6 +54,9 @@
 /* 16 GiB: more memory for waiting work is not useful on any machine. */
 #define QUEUE_BYTES_MAX ((uint64_t)16 << 30)
 
+/* Some answers of the longest kind, and many short ones. */
+#define MEMORY_BYTES_MIN ((uint64_t)16 << 20)
+
 static int check_mode(const char *text, struct postern_error *error) {
 	unsigned mode;
 	return postern__socket_mode_parse(text, &mode, error);
@@ -83,6 +86,7 @@ static const struct postern_option options[] = {
 	{ "listen_mode", TEXT, AT(listen_mode), ROOT, 0, 0, 0, NULL, "0600", "permissions of the sockets of listen and ingest_listen, in octal", "MODE", check_mode },
 	{ "listen_group", TEXT, AT(listen_group), ROOT, NONE, 0, 0, NULL, "none", "group of these sockets", "GROUP", NULL },
 	{ "hosts", TEXT, AT(hosts), ROOT, NONE, 0, 0, NULL, "none", "names by which clients call the server over TCP, several with commas", "NAME", postern__auth_hosts_check },
+	{ "memory_max", SIZE, AT(memory_max), ROOT, 0, MEMORY_BYTES_MIN, QUEUE_BYTES_MAX, NULL, "256MiB", "memory for requests and answers of HTTP; over it they are refused with 503", NULL, NULL },
 	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics, in the format of Prometheus", NULL, NULL },
 	{ "health.degraded_after", DURATION, AT(health_degraded_ms), ROOT, NONE, 1, MS_MAX, NULL, "2m", "/healthz?verbose: degraded if work is due and no run ends for so long", NULL, NULL },
 	{ "health.unhealthy_after", DURATION, AT(health_unhealthy_ms), ROOT, NONE, 1, MS_MAX, NULL, "5m", "the same for unhealthy", NULL, NULL },

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,10 +34,8 @@
 #define BACKLOG 128
 #define BACKLOG_TCP 1024
 
-/* Per connection. The daemon reads into one half, which must hold the longest
-   head, and clears all of it after each request. */
-#define CONNECTION_MEMORY \
-	((size_t)2 * (POSTERN__FRAMING_HEAD_LEN_MAX + (size_t)8 * 1024))
+/* Idle connections of an address that keep their memory, for speed. */
+#define WARM_COUNT_MAX 256
 
 /* How long responses in progress may take at a stop. */
 #define STOP_PATIENCE_S 5
@@ -59,6 +58,9 @@ static void fill_defaults(struct postern__http_options *options) {
 	}
 	if (options->answers_len_max == 0) {
 		options->answers_len_max = (size_t)512 * 1024 * 1024;
+	}
+	if (options->memory_max == 0) {
+		options->memory_max = (size_t)256 * 1024 * 1024;
 	}
 	if (options->idle_ms == 0) {
 		options->idle_ms = 30000;
@@ -89,9 +91,47 @@ void postern__peer_deadline(struct postern__http *http,
 	}
 }
 
+void postern__peer_wake(struct postern__http_peer *peer) {
+	if (postern__list_linked(&peer->warm)) {
+		postern__list_remove(&peer->warm);
+		peer->listener->warm_count--;
+	}
+}
+
+/*
+ * libmicrohttpd keeps the memory of an idle connection and has overwritten all
+ * of it with zeros: thousands of them would cost as many times 160 KiB. The
+ * pages of those that have been idle longest are given back; what is read from
+ * them next is zeros, too. This runs on the thread that uses the memory, and
+ * another connection has been served since, so nothing of a request is there.
+ */
+static void cool_down(struct postern__http_listener *listener) {
+	while (listener->warm_count > WARM_COUNT_MAX) {
+		struct postern__http_peer *peer =
+				container_of(postern__list_first(&listener->warm),
+						struct postern__http_peer, warm);
+		postern__peer_wake(peer);
+		/* If it fails, the memory stays. */
+		(void)madvise(peer->pool, POSTERN__CONNECTION_MEMORY, MADV_DONTNEED);
+	}
+}
+
+static void keep_warm(struct postern__http_peer *peer) {
+	struct postern__http_listener *listener = peer->listener;
+	/* A further request that was read already is in that memory. */
+	bool empty = peer->exchange_count == peer->framing.request_count;
+	postern__peer_wake(peer);
+	if (peer->pool && empty) {
+		cool_down(listener);
+		postern__list_push_back(&listener->warm, &peer->warm);
+		listener->warm_count++;
+	}
+}
+
 void postern__peer_rest(struct postern__http *http,
 		struct postern__http_peer *peer) {
 	peer->busy = false;
+	keep_warm(peer);
 	(void)pthread_mutex_lock(&http->mutex);
 	peer->deadline_ms = now_ms(http) + http->options.receive_ms;
 	postern__list_remove(&peer->link);
@@ -183,6 +223,7 @@ static void remove_peer(struct postern__http_listener *listener,
 	struct postern__http *http = listener->http;
 	struct postern__http_peer *peer = *socket_context;
 	if (peer) {
+		postern__peer_wake(peer);
 		postern__receive_end(peer);
 		listener->peer_count -= !peer->evicted;
 		(void)pthread_mutex_lock(&http->mutex);
@@ -269,19 +310,21 @@ static int start_workers(struct postern__http *http,
 static int start_daemon(struct postern__http *http,
 		struct postern__http_listener *listener, struct postern_error *error) {
 	const struct postern__http_options *options = &http->options;
-	/* With epoll, 0.9.75 notices a client that hangs up in the middle of a
-	   request only after idle_ms, because it waits for an event that is
-	   over. */
+	/* Over TCP there are thousands of connections, which poll() would look at
+	   each time. With epoll, 0.9.75 waits for events that are over, see
+	   report_rest() in http_receive.c, which has a remedy for TCP only. */
+	const unsigned polling = listener->address->socket
+									 ? MHD_USE_POLL_INTERNAL_THREAD
+									 : MHD_USE_EPOLL_INTERNAL_THREAD;
 	unsigned idle_s = (unsigned)((options->idle_ms + 999) / 1000);
-	listener->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD |
-												MHD_ALLOW_SUSPEND_RESUME |
+	listener->daemon = MHD_start_daemon(polling | MHD_ALLOW_SUSPEND_RESUME |
 												MHD_USE_ERROR_LOG,
 			0, NULL, NULL, postern__exchange_step, http,
 			MHD_OPTION_EXTERNAL_LOGGER, hear, http, MHD_OPTION_LISTEN_SOCKET,
 			listener->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
 			listener->peer_count_max + POSTERN__HTTP_RESERVE_COUNT,
 			MHD_OPTION_CONNECTION_TIMEOUT, idle_s,
-			MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
+			MHD_OPTION_CONNECTION_MEMORY_LIMIT, POSTERN__CONNECTION_MEMORY,
 			MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK,
 			postern__exchange_create, http, MHD_OPTION_NOTIFY_COMPLETED,
 			postern__exchange_end, http, MHD_OPTION_NOTIFY_CONNECTION,
@@ -318,6 +361,7 @@ static int open_listeners(struct postern__http *http,
 		struct postern__http_listener *listener =
 				&http->listeners[http->listener_count];
 		listener->http = http;
+		postern__list_init(&listener->warm);
 		listener->address = &options->addresses[http->listener_count];
 		int r = listen_on(listener, error);
 		if (r != POSTERN_OK) {

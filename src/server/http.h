@@ -62,9 +62,10 @@ struct postern__http_options {
 	unsigned worker_count;         /* 4: threads that may wait for the store */
 	size_t bodies_len_max;         /* 128 MiB: all bodies in memory */
 	size_t answers_len_max;        /* 512 MiB: all answers on their way */
-	int64_t idle_ms;               /* 30 s without a head or part of a body */
-	int64_t receive_ms;            /* 60 s for a whole request */
-	int64_t send_ms;               /* 5 min for a whole answer */
+	size_t memory_max; /* 256 MiB: both together, and what each request needs */
+	int64_t idle_ms;   /* 30 s without a head or part of a body */
+	int64_t receive_ms; /* 60 s for a whole request */
+	int64_t send_ms;    /* 5 min for a whole answer */
 };
 
 /* Create the socket files, listen and serve. */

@@ -57,6 +57,7 @@ void *postern__exchange_create(void *context, const char *uri,
 	exchange->peer = peer;
 	exchange->number = ++peer->exchange_count;
 	peer->busy = true;
+	postern__peer_wake(peer);
 	exchange->path = path;
 	exchange->query = strchr(path, '?');
 	if (exchange->query) {
@@ -79,11 +80,41 @@ static bool add_within_limit(atomic_size_t *sum, size_t len, size_t max) {
 	return true;
 }
 
+/* Reserve bytes of one limit and of the limit for everything. */
+static bool reserve(struct postern__http *http, atomic_size_t *sum, size_t len,
+		size_t max) {
+	if (!add_within_limit(&http->memory_len, len, http->options.memory_max)) {
+		return false;
+	}
+	if (!add_within_limit(sum, len, max)) {
+		(void)atomic_fetch_sub(&http->memory_len, len);
+		return false;
+	}
+	return true;
+}
+
+static void release(struct postern__http *http, atomic_size_t *sum,
+		size_t *len) {
+	(void)atomic_fetch_sub(sum, *len);
+	(void)atomic_fetch_sub(&http->memory_len, *len);
+	*len = 0;
+}
+
+/* Reserve what a request needs whatever it is. */
+static bool reserve_own(struct postern__exchange *exchange) {
+	struct postern__http *http = exchange->http;
+	if (!add_within_limit(&http->memory_len, POSTERN__CONNECTION_MEMORY,
+				http->options.memory_max)) {
+		return false;
+	}
+	exchange->own_len_reserved = POSTERN__CONNECTION_MEMORY;
+	return true;
+}
+
 /* Reserve bytes of the limit for all bodies. */
 static bool reserve_body(struct postern__exchange *exchange, size_t len) {
 	struct postern__http *http = exchange->http;
-	if (!add_within_limit(&http->bodies_len, len,
-				http->options.bodies_len_max)) {
+	if (!reserve(http, &http->bodies_len, len, http->options.bodies_len_max)) {
 		return false;
 	}
 	exchange->body_len_reserved += len;
@@ -91,9 +122,8 @@ static bool reserve_body(struct postern__exchange *exchange, size_t len) {
 }
 
 static void release_body(struct postern__exchange *exchange) {
-	(void)atomic_fetch_sub(&exchange->http->bodies_len,
-			exchange->body_len_reserved);
-	exchange->body_len_reserved = 0;
+	release(exchange->http, &exchange->http->bodies_len,
+			&exchange->body_len_reserved);
 	postern__buf_finish(&exchange->body);
 }
 
@@ -101,7 +131,7 @@ static void release_body(struct postern__exchange *exchange) {
 static bool reserve_answer(struct postern__exchange *exchange) {
 	struct postern__http *http = exchange->http;
 	size_t len = exchange->response.body.len;
-	if (!add_within_limit(&http->answers_len, len,
+	if (!reserve(http, &http->answers_len, len,
 				http->options.answers_len_max)) {
 		return false;
 	}
@@ -110,9 +140,8 @@ static bool reserve_answer(struct postern__exchange *exchange) {
 }
 
 static void release_answer(struct postern__exchange *exchange) {
-	(void)atomic_fetch_sub(&exchange->http->answers_len,
-			exchange->answer_len_reserved);
-	exchange->answer_len_reserved = 0;
+	release(exchange->http, &exchange->http->answers_len,
+			&exchange->answer_len_reserved);
 }
 
 static void refuse_request(struct postern__exchange *exchange, int status,
@@ -218,11 +247,15 @@ static bool check_framing(struct postern__exchange *exchange) {
 	return true;
 }
 
+static bool is_health_check(const struct postern__exchange *exchange) {
+	return strcmp(exchange->path, "/healthz") == 0 ||
+		   strcmp(exchange->path, "/readyz") == 0;
+}
+
 /* A connection over the limit serves health checks only. True: refused. */
 static bool refuse_crowd(struct postern__exchange *exchange) {
 	struct postern__http_peer *peer = exchange->peer;
-	if (!peer->reserved || strcmp(exchange->path, "/healthz") == 0 ||
-			strcmp(exchange->path, "/readyz") == 0 ||
+	if (!peer->reserved || is_health_check(exchange) ||
 			postern__peer_is_regular(peer)) {
 		return false;
 	}
@@ -301,7 +334,8 @@ static bool request_begin(struct postern__exchange *exchange,
 		refuse_request(exchange, 413, error.text);
 	} else if (!admit(exchange)) {
 		exchange->refused = true;
-	} else if (!reserve_body(exchange, (size_t)len)) {
+	} else if ((!is_health_check(exchange) && !reserve_own(exchange)) ||
+			   !reserve_body(exchange, (size_t)len)) {
 		defer(exchange, too_much);
 	}
 	if (exchange->refused &&
@@ -573,6 +607,7 @@ void postern__exchange_end(void *context, struct MHD_Connection *connection,
 	postern__peer_rest(http, exchange->peer);
 	release_body(exchange);
 	release_answer(exchange);
+	(void)atomic_fetch_sub(&http->memory_len, exchange->own_len_reserved);
 	postern__response_finish(&exchange->response);
 	postern__arena_finish(&exchange->arena);
 	free(exchange->path);

@@ -41,7 +41,15 @@ struct postern__http_peer {
 	char *held; /* bytes of an incomplete head or line; NULL: none */
 	size_t held_len;
 	uint64_t exchange_count; /* requests that libmicrohttpd has read */
+
+	struct postern__list warm; /* in listener->warm, or by itself */
+	char *pool;                /* its memory in libmicrohttpd; NULL: unknown */
 };
+
+/* Per connection, in libmicrohttpd: it reads into the first half, which must
+   hold the longest head, and clears all of it after each request. */
+#define POSTERN__CONNECTION_MEMORY \
+	((size_t)2 * (POSTERN__FRAMING_HEAD_LEN_MAX + (size_t)8 * 1024))
 
 /* One address and its daemon. */
 struct postern__http_listener {
@@ -51,6 +59,10 @@ struct postern__http_listener {
 	struct MHD_Daemon *daemon; /* NULL: not started */
 	int listen_fd;
 	unsigned peer_count; /* without evicted ones; the daemon's thread's */
+	/* Idle connections whose memory was used, longest idle first; the daemon's
+	   thread's. */
+	struct postern__list warm;
+	unsigned warm_count;
 };
 
 struct postern__http {
@@ -73,6 +85,8 @@ struct postern__http {
 
 	atomic_size_t bodies_len;  /* reserved by all exchanges */
 	atomic_size_t answers_len; /* the same, for responses */
+	atomic_size_t
+			memory_len; /* both, and POSTERN__CONNECTION_MEMORY for each */
 };
 
 /* The progress of an exchange that was deferred: see response_complete(). */
@@ -96,7 +110,8 @@ struct postern__exchange {
 	struct postern__buf body;
 	size_t body_len_reserved;
 	size_t answer_len_reserved;
-	size_t discarded_len; /* of a body that is discarded */
+	size_t own_len_reserved; /* what it needs besides */
+	size_t discarded_len;    /* of a body that is discarded */
 
 	bool begun;   /* the headers were read */
 	bool refused; /* response has the reason; the body is discarded */
@@ -131,6 +146,9 @@ bool postern__peer_is_regular(struct postern__http_peer *peer);
    descriptor is out of range. */
 bool postern__receive_begin(struct postern__http_peer *peer);
 void postern__receive_end(struct postern__http_peer *peer);
+
+/* The connection begins a request, or is closed: its memory is in use. */
+void postern__peer_wake(struct postern__http_peer *peer);
 
 /* Give the client this long for its next step; 0: waiting for the server. */
 void postern__peer_deadline(struct postern__http *http,

@@ -25,6 +25,9 @@
    socket. */
 #define FD_COUNT_MAX 65536
 
+/* What is known of the memory of a connection holds for this version only. */
+#define MHD_VERSION_KNOWN "0.9.75"
+
 /* The rest of a unit, and some bytes behind it. */
 #define HELD_SIZE (POSTERN__FRAMING_HEAD_LEN_MAX + 4096)
 
@@ -80,6 +83,18 @@ static void release_held(struct postern__http_peer *peer) {
 }
 
 /*
+ * Between two requests libmicrohttpd reads into the first half of the memory of
+ * the connection, which it has from mmap().
+ */
+static void note_pool(struct postern__http_peer *peer, char *out, size_t size) {
+	const uintptr_t page = 4096; /* a larger one has more zero bits, too */
+	bool known = size == POSTERN__CONNECTION_MEMORY / 2 &&
+				 (uintptr_t)out % page == 0 &&
+				 strcmp(MHD_get_version(), MHD_VERSION_KNOWN) == 0;
+	peer->pool = known ? out : peer->pool; /* it never moves */
+}
+
+/*
  * Read once, behind the bytes that are held. Returns as recv(); *again_out is
  * set if bytes came but no unit is complete, and then the result means nothing.
  */
@@ -92,11 +107,16 @@ static ssize_t receive_some(struct postern__http_peer *peer, char *out,
 		errno = ECONNRESET;
 		return -1;
 	}
+	if (peer->held_len == 0 && peer->framing.state == POSTERN__FRAMING_HEAD &&
+			peer->framing.request_count == peer->exchange_count) {
+		note_pool(peer, out, size);
+	}
 	ssize_t n = recvfrom(peer->fd, bytes + peer->held_len,
 			room - POSTERN__FRAMING_ROOM - peer->held_len, flags, NULL, NULL);
 	if (n <= 0) {
 		return n;
 	}
+	postern__peer_wake(peer);
 	size_t rest_len;
 	size_t len = postern__framing_pass(&peer->framing, bytes,
 			peer->held_len + (size_t)n, &rest_len);
@@ -113,6 +133,19 @@ static ssize_t receive_some(struct postern__http_peer *peer, char *out,
 	return (ssize_t)len;
 }
 
+/*
+ * With epoll, libmicrohttpd waits for a new event after it was given less than
+ * it asked for, but that is always so here, and the event of bytes that came
+ * before is over. Setting this option, to what it is, makes Linux report them
+ * again; nothing happens if there are none. The same for the end of the stream.
+ */
+static void report_rest(const struct postern__http_peer *peer) {
+	const int low = 1;
+	if (peer->listener->address->tcp) {
+		(void)setsockopt(peer->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+	}
+}
+
 static ssize_t receive(struct postern__http_peer *peer, char *out, size_t size,
 		int flags) {
 	if (peer->framing.state == POSTERN__FRAMING_ENDED) {
@@ -125,6 +158,9 @@ static ssize_t receive(struct postern__http_peer *peer, char *out, size_t size,
 		   when there is nothing for it. A unit has a limit, so this ends. */
 		n = receive_some(peer, out, size, flags | MSG_DONTWAIT, &again);
 	} while (again);
+	if (n > 0) {
+		report_rest(peer);
+	}
 	return n;
 }
 

@@ -54,6 +54,10 @@
 #define SWEEP_INTERVAL_MS 1000
 /* Open files, if the system allows as many. */
 #define FILES_MAX 65536
+/* Of them, not for connections of TCP: stores, programs, sockets. */
+#define FILES_KEPT 4096
+/* Connections of TCP, most of which are idle. */
+#define TCP_COUNT_MAX 16384
 
 enum {
 	EXIT_OK = 0,
@@ -249,6 +253,20 @@ static bool is_draining(void *context) {
 	return atomic_load(&self->draining);
 }
 
+/* Connections of each address of TCP: what the limit of open files leaves. */
+static unsigned tcp_count_max(const struct postern__listening *listening) {
+	struct rlimit limit;
+	rlim_t count = TCP_COUNT_MAX;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && listening->tcp_count > 0) {
+		rlim_t left = limit.rlim_cur > 2 * FILES_KEPT
+							  ? limit.rlim_cur - FILES_KEPT
+							  : limit.rlim_cur / 2;
+		left /= listening->tcp_count;
+		count = left < count ? left : count;
+	}
+	return (unsigned)count;
+}
+
 static int start_http(struct serve *self, struct postern_error *error) {
 	const struct postern__config_values *values =
 			postern__config_global(self->config);
@@ -266,8 +284,11 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		.auth = &self->auth,
 		.addresses = self->listening.addresses,
 		.address_count = self->listening.count,
+		.tcp_count_max = tcp_count_max(&self->listening),
 		/* Room for one body of the longest configured length. */
 		.bodies_len_max = POSTERN_BODY_LEN_MAX,
+		.answers_len_max = (size_t)values->memory_max,
+		.memory_max = (size_t)values->memory_max,
 		.log = &self->log,
 	};
 	return postern__http_start(&options, &self->http, error);
