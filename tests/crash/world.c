@@ -393,7 +393,15 @@ void world_publish(struct world *world, const char *channel, const char *id,
 		return;
 	}
 	history_send(&world->history, channel, &message);
-	if (!effects_publish(&world->effects, channel, &message)) {
+	/* If a failed call has published it after all, the next one is a copy. */
+	bool published = false;
+	for (int i = 0; i < TRIES && !published; i++) {
+		published = effects_publish(&world->effects, channel, &message);
+		if (!published) {
+			world_wait(world, REST_MS);
+		}
+	}
+	if (!published) {
 		(void)fputs("scenario: cannot publish\n", stderr);
 		exit(3);
 	}
