@@ -15,6 +15,7 @@
 #include <postern/inspect.h>
 #include <postern/message.h>
 #include <postern/metrics.h>
+#include <postern/publish.h>
 #include <postern/runner.h>
 #include <postern/source.h>
 #include <postern/version.h>

@@ -224,7 +224,7 @@ def _(place):
     equal(SERVER.sql(publish.format("s"), user="shop"), ["s"])
     equal(SERVER.sql("SELECT * FROM public.staging"), ["viewed"])
     for name in ("publish(text, text, text, text, text, text, jsonb)",
-                 "stage_1(text, text, bytea, text, text, text, jsonb, text)"):
+                 "stage_1(text, text, bytea, text, text, text, jsonb, text, text, text, text)"):
         equal(SERVER.sql("SELECT has_function_privilege('other',"
                          f" 'granted.{name}', 'EXECUTE')"), ["f"])
     place.ok("process", "--ignore-failures")

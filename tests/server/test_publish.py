@@ -342,6 +342,92 @@ def _(place):
     SERVER.sql("DROP OWNED BY shop; DROP ROLE shop")
 
 
+# Operators and functions that shadow those of PostgreSQL, and note who runs them.
+TRAP = """
+CREATE SCHEMA trap AUTHORIZATION shop; SET ROLE shop; SET search_path = trap;
+CREATE TABLE log (who text);
+CREATE FUNCTION note(a {t}, b {u}) RETURNS boolean LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO trap.log VALUES (current_user); RETURN true; END $$;
+CREATE OPERATOR = (LEFTARG = {t}, RIGHTARG = {u}, FUNCTION = note);
+CREATE OPERATOR > (LEFTARG = {t}, RIGHTARG = {u}, FUNCTION = note);
+CREATE OPERATOR ~ (LEFTARG = {t}, RIGHTARG = {u}, FUNCTION = note);
+CREATE OPERATOR <> (LEFTARG = {t}, RIGHTARG = {u}, FUNCTION = note);
+"""
+TRAP_FUNCTIONS = """
+CREATE FUNCTION trap.octet_length(a text) RETURNS integer LANGUAGE sql AS
+    $$ INSERT INTO trap.log VALUES (current_user); SELECT 1 $$;
+CREATE FUNCTION trap.octet_length(a bytea) RETURNS integer LANGUAGE sql AS
+    $$ INSERT INTO trap.log VALUES (current_user); SELECT 1 $$;
+CREATE FUNCTION trap.jsonb_typeof(a jsonb) RETURNS text LANGUAGE sql AS
+    $$ INSERT INTO trap.log VALUES (current_user); SELECT 'object' $$;
+CREATE FUNCTION trap.gen_random_uuid() RETURNS uuid LANGUAGE sql AS
+    $$ INSERT INTO trap.log VALUES (current_user);
+       SELECT pg_catalog.gen_random_uuid() $$;
+CREATE FUNCTION trap.pg_notify(a text, b text) RETURNS void LANGUAGE sql AS
+    $$ INSERT INTO trap.log VALUES (current_user) $$;
+"""
+
+
+@case("names in the caller's search path are never run with the owner's rights")
+def _(place):
+    begin(place)
+    SERVER.sql("CREATE ROLE shop; GRANT USAGE ON SCHEMA postern TO shop")
+    text = TRAP.format(t="text", u="text")
+    for left, right in (("integer", "integer"), ("integer", "bigint"),
+                        ("bigint", "integer"), ("uuid", "uuid")):
+        part = TRAP.format(t=left, u=right)
+        text += part[part.index("CREATE FUNCTION"):]
+    SERVER.sql(text + TRAP_FUNCTIONS)
+    # The traps work.
+    SERVER.sql("SET search_path = trap, pg_catalog;"
+               " SELECT octet_length('a'::text) > 0")
+    equal(SERVER.sql("SELECT count(*) FROM trap.log"), ["2"])
+    SERVER.sql("TRUNCATE trap.log")
+    more = (", 'source', 'subject', '{\"a\": \"b\"}'")
+    SERVER.sql("SET ROLE shop; SET search_path = trap, pg_catalog;"
+               + publish(message_id="NULL") + ";"
+               + publish(message_id="'given'", more=more) + ";"
+               "SELECT postern.publish_many('orders', 'a', array['x'::text],"
+               " array['many'], 's', 's', '{\"a\": \"b\"}')")
+    equal(SERVER.sql("SELECT DISTINCT who FROM trap.log WHERE who <> 'shop'"), [])
+    equal(count("postern.staged"), 3)
+    SERVER.sql("DROP OWNED BY shop; DROP ROLE shop")
+
+
+@case("publish_many stages all messages or none, and returns their ids")
+def _(place):
+    begin(place)
+
+    def many(bodies, ids="NULL", more=""):
+        return (f"SELECT unnest(postern.publish_many('orders', 'order.placed',"
+                f" {bodies}, {ids}{more}))")
+
+    first = SERVER.sql(many("array['one', 'two', 'three']"))
+    equal(len(set(first)), 3)
+    equal(SERVER.sql(many("array['{\"a\": 4}', '5']::jsonb[]",
+                          "array['four', NULL]",
+                          ", '/shop', 's', '{\"Kind\": \"k\"}'"))[0], "four")
+    refused("BEGIN; INSERT INTO business VALUES (1);"
+            + many("array['x', repeat('x', 1001)]") + "; COMMIT",
+            "body 2 has 1001 bytes", '"orders" is 1000')
+    equal(count("business"), 0)
+    refused(many("array['x', NULL]"), "body 2 is NULL")
+    refused(many("array['x']", "array['a', 'b']"), "2 ids for 1 bodies")
+    refused(many("array['x', 'y']", "array['a', '']"), "the id has 0 characters")
+    refused(many("array['x']", more=", ''"), "the source is empty")
+    refused(many("array['x']", more=", 's', 's', '{\"a\": 1}'"), "not a text")
+    refused(many("array['x']").replace("'orders'", "'nowhere'"),
+            'no channel "nowhere"')
+    equal(SERVER.sql(many("array[]::text[]")), [])
+    equal(place.process(), 5)
+    equal(SERVER.sql("SELECT body FROM public.effect ORDER BY body"),
+          ["5", "one", "three", "two", '{"a": 4}'])
+    shown = place.show("four")
+    equal((shown["source"], shown["subject"], shown["content_type"],
+           shown["headers"]), ("/shop", "s", "application/json",
+                               [{"name": "Kind", "value": "k"}]))
+
+
 @case("messages staged in a channel that no node has are reported everywhere")
 def _(place):
     begin(place)

@@ -31,6 +31,8 @@ struct postern_store_examiner {
 	bool listens; /* also check that notifications of other nodes arrive */
 };
 
+struct postern_staging; /* internal */
+
 /* Longest name of a schema, its zero byte included. */
 #define POSTERN_SCHEMA_NAME_MAX 64
 
@@ -101,6 +103,11 @@ struct postern_store_kind {
 	/* With is_shared: break the connection that `look` was called with, from
 	   another thread, so that `look` fails soon. */
 	void (*end_look)(void *connection);
+
+	/* Stage a message in a transaction of the caller, as postern_publish()
+	   says. NULL in kinds without staging. */
+	int (*publish)(const struct postern_staging *staging,
+			struct postern_error *error);
 };
 
 #ifdef __cplusplus

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "store/marker.h"
+#include "store/postgres/own_link.h"
 #include "store/postgres/postgres.h"
 
 #define ARRAY_LEN_MAX (POSTERN_MARK_NAME_COUNT_MAX * 40 + 3)
@@ -33,7 +34,7 @@ struct parameters {
 	char fence[NUMBER_LEN_MAX];
 };
 
-static int check_link(PGconn *link, struct postern_error *error) {
+int postern__pg_check_own_link(PGconn *link, struct postern_error *error) {
 	if (PQstatus(link) != CONNECTION_OK) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"the connection of the transaction was lost");
@@ -141,7 +142,7 @@ int postern__pg_mark_take(struct postern_markers *markers, void *transaction,
 	struct pg_connection connection = { .store = self, .link = transaction };
 	struct postern__mark_keys keys;
 	struct parameters parameters = { 0 };
-	int r = check_link(connection.link, error);
+	int r = postern__pg_check_own_link(connection.link, error);
 	if (r == POSTERN_OK) {
 		r = run(&connection, "SAVEPOINT postern_mark", error);
 	}

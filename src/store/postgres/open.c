@@ -17,6 +17,7 @@
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
 #include "store/postgres/reports.h"
+#include "store/publish.h"
 #include "store/store.h"
 
 /* The longest wait of a batch for a row that another transaction has locked:
@@ -255,7 +256,7 @@ static const char *libpq_version(void) {
 		.schema = pg_schema, .check = postern__pg_check,                       \
 		.schema_sql = postern__pg_schema_sql,                                  \
 		.schema_name = postern__pg_schema_name, .examine = pg_examine,         \
-		.end_look = pg_end_look,                                               \
+		.end_look = pg_end_look, .publish = postern__pg_publish,               \
 	}
 
 const struct postern_store_kind postern__pg_kind = KIND("postgres");

@@ -314,4 +314,5 @@ const struct postern_store_kind postern__sqlite_kind = {
 	.schema = sqlite_schema,
 	.check = sqlite_check,
 	.note = sqlite_note,
+	.publish = postern__sqlite_publish,
 };

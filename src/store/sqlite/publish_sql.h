@@ -38,8 +38,10 @@
 #define SQLITE_PUBLISH_HEADER(condition) \
 "(SELECT value FROM json_each(NEW.headers) WHERE " condition " LIMIT 1)"
 
+#define SQLITE_PUBLISH_NO_CHANNEL "no such channel"
+
 #define SQLITE_PUBLISH_BODY \
-SQLITE_PUBLISH_REFUSE("no such channel; the server enrols the channels of its configuration when it starts", \
+SQLITE_PUBLISH_REFUSE(SQLITE_PUBLISH_NO_CHANNEL "; the server enrols the channels of its configuration when it starts", \
 "NEW.channel IS NULL OR NOT EXISTS\n" \
 "		(SELECT 1 FROM postern_channel_name WHERE name = NEW.channel)") \
 SQLITE_PUBLISH_REFUSE("the type is missing, or not a text", \

@@ -779,6 +779,9 @@ int postern__sqlite_clean(struct postern_store *store,
 int postern__sqlite_collect(struct postern_store *store,
 		struct postern_collection *collection, struct postern_memory *memory,
 		struct postern_error *error);
+struct postern_staging;
+int postern__sqlite_publish(const struct postern_staging *staging,
+		struct postern_error *error);
 int postern__sqlite_stranded(struct postern_store *store, size_t max,
 		struct postern_memory *memory, struct postern_stranded **out,
 		size_t *count_out, struct postern_error *error);

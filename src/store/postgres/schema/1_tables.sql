@@ -383,7 +383,8 @@ CREATE TABLE @staged (
 	traceparent text,
 	headers bytea,
 	body bytea NOT NULL,
-	refused text
+	refused text,
+	time text
 ) WITH (
 	autovacuum_vacuum_scale_factor = 0,
 	autovacuum_vacuum_threshold = 10000,

@@ -69,6 +69,7 @@ CREATE TABLE @cancel (
 	PRIMARY KEY (seq, handler)
 );
 
+ALTER TABLE @staged ADD time text;
 ALTER TABLE @channel ADD first_name text, ADD payload_ms bigint,
 	ADD dedupe_ms bigint;
 CREATE TABLE @channel_name (
