@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/percent.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/filters.h"
@@ -25,7 +26,6 @@
 #include "cli/reply.h"
 #include "cli/words.h"
 #include "server/api.h"
-#include "server/percent.h"
 
 /* Without --limit; bounds the damage of a mistake. */
 #define LIMIT_DEFAULT 1000

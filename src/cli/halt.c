@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/percent.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/command.h"
@@ -16,7 +17,6 @@
 #include "cli/reply.h"
 #include "cli/words.h"
 #include "server/api.h"
-#include "server/percent.h"
 
 struct halting {
 	const char *root; /* of the path */

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/percent.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/out.h"
 #include "server/api.h"
-#include "server/percent.h"
 
 static int exit_of_status(int status) {
 	switch (status) {

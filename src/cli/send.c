@@ -18,6 +18,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/percent.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
@@ -27,7 +28,6 @@
 #include "cli/send.h"
 #include "server/api.h"
 #include "server/config.h"
-#include "server/percent.h"
 #include "server/store_open.h"
 
 /* A CloudEvent must have a type; this is the default. */

@@ -16,11 +16,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/percent.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "server/config.h"
 #include "server/grant.h"
-#include "server/percent.h"
 #include "server/receipt.h"
 #include "server/route.h"
 

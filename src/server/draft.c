@@ -24,9 +24,9 @@
 #include <strings.h>
 
 #include "base/json_scan.h"
+#include "base/percent.h"
 #include "base/time.h"
 #include "base/utf8.h"
-#include "server/percent.h"
 #include "server/receipt.h"
 #include "server/route.h"
 #include "source/cloudevent.h"

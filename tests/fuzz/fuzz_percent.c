@@ -7,8 +7,8 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/percent.h"
 #include "fuzz.h"
-#include "server/percent.h"
 
 /* Returns false if the text is malformed. */
 static bool decode_naively(const char *text, size_t len, char *out,

@@ -2,7 +2,7 @@
 
 /* Both dialects of percent-encoding, encoded and decoded. */
 
-#include "server/percent.h"
+#include "base/percent.h"
 
 #include <postern/error.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef POSTERN_SERVER_PERCENT_H
-#define POSTERN_SERVER_PERCENT_H
+#ifndef POSTERN_BASE_PERCENT_H
+#define POSTERN_BASE_PERCENT_H
 
 /*
  * Percent-encoding, in the two dialects the API speaks: URIs (RFC 3986) and

@@ -6,7 +6,7 @@
  * bytes may stay as they are.
  */
 
-#include "server/percent.h"
+#include "base/percent.h"
 
 #include <string.h>
 
