@@ -204,7 +204,7 @@ int postern__hold_handler(struct postern_box *box, const char *key,
 	struct postern_edit edit = {
 		.kind = POSTERN_CHANGE_PAUSE,
 		.handler = key,
-		.for_ms = for_ms < 1                         ? 1
+		.for_ms = for_ms < 0                         ? 1
 				  : for_ms > POSTERN_DURATION_MS_MAX ? POSTERN_DURATION_MS_MAX
 													 : for_ms,
 		.hold = true,
@@ -212,6 +212,9 @@ int postern__hold_handler(struct postern_box *box, const char *key,
 		.by = POSTERN_BY_POSTERN,
 	};
 	int r = edit_store(box, &edit, error);
+	if (!r && for_ms == POSTERN__HOLD_FOR_GOOD && edit.count > 0) {
+		postern__edit_report(box, &edit); /* somebody has to resume it */
+	}
 	if (!r && box->started) {
 		(void)postern__pauses_refresh(box, NULL);
 	}

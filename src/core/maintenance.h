@@ -64,9 +64,11 @@ int postern__edit(struct postern_box *box, struct postern_edit *edit,
 void postern__edit_report(struct postern_box *box,
 		const struct postern_edit *edit);
 /* Hold a handler on all nodes for a while: a service that it calls has asked
-   not to be called for so long ("retry after"). A durable pause with an end, by
+   not to be called for so long ("retry after"), or ever again. A durable pause
+   with an end, or POSTERN__HOLD_FOR_GOOD, by
    POSTERN_BY_POSTERN: it neither shortens nor replaces the pause of an
    operator, nor a longer hold. */
+#define POSTERN__HOLD_FOR_GOOD ((int64_t)0) /* until an operator resumes it */
 int postern__hold_handler(struct postern_box *box, const char *key,
 		int64_t for_ms, const char *reason, struct postern_error *error);
 

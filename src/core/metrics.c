@@ -64,6 +64,7 @@ static const char *const ended_names[POSTERN__ENDED_COUNT] = {
 /* The words for them are those of reason.c. */
 static const enum postern__reason held_reasons[POSTERN__HELD_COUNT] = {
 	[POSTERN__HELD_PAUSED] = POSTERN__REASON_PAUSED,
+	[POSTERN__HELD_RETRY_AFTER] = POSTERN__REASON_RETRY_AFTER,
 	[POSTERN__HELD_BROKEN] = POSTERN__REASON_BROKEN,
 };
 

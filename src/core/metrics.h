@@ -32,6 +32,7 @@ void postern__reading_release(struct postern_box *box,
 /* Why a handler is held. */
 enum postern__held {
 	POSTERN__HELD_PAUSED,
+	POSTERN__HELD_RETRY_AFTER,
 	POSTERN__HELD_BROKEN,
 	POSTERN__HELD_COUNT
 };

@@ -98,12 +98,17 @@ static void copy_figures(struct postern__figures *figures) {
 	for (size_t i = 0; i < generation->handler_count; i++) {
 		const struct postern__handler *handler = generation->handlers[i];
 		const struct postern__handler_state *state = handler->state;
+		bool paused = postern__is_paused(figures->box, state);
+		bool rests =
+				postern__pause_reason(state->pause_by, state->pause_until_ms) ==
+				POSTERN__REASON_RETRY_AFTER;
 		figures->handlers[i] = (struct postern__handler_figures){
 			.key = handler->key,
 			.meter = state->meter,
 			.running = state->running,
 			.held = {
-				[POSTERN__HELD_PAUSED] = postern__is_paused(figures->box, state),
+				[POSTERN__HELD_PAUSED] = paused && !rests,
+				[POSTERN__HELD_RETRY_AFTER] = paused && rests,
 				[POSTERN__HELD_BROKEN] = postern__breaker_is_open(state),
 			},
 		};

@@ -14,6 +14,7 @@
 #include "core/tenure.h"
 
 #include <postern/sys/memory.h>
+#include <string.h>
 
 const char *postern__reason_name(enum postern__reason reason) {
 	static const char *const names[] = {
@@ -21,6 +22,7 @@ const char *postern__reason_name(enum postern__reason reason) {
 		[POSTERN__REASON_DRAINING] = "draining",
 		[POSTERN__REASON_LOCK] = "lock",
 		[POSTERN__REASON_PAUSED] = "paused",
+		[POSTERN__REASON_RETRY_AFTER] = "retry-after",
 		[POSTERN__REASON_BROKEN] = "broken",
 		[POSTERN__REASON_RATE] = "rate",
 		[POSTERN__REASON_REPLACED] = "replaced",
@@ -59,6 +61,12 @@ enum postern__reason postern__why_held(const struct postern_box *box,
 				   : POSTERN__REASON_NONE;
 }
 
+enum postern__reason postern__pause_reason(const char *by, int64_t until_ms) {
+	return until_ms > 0 && by && strcmp(by, POSTERN_BY_POSTERN) == 0
+				   ? POSTERN__REASON_RETRY_AFTER
+				   : POSTERN__REASON_PAUSED;
+}
+
 /* Deliveries of it wait for a suspect, which the rest of the product does not
    call a hold: health and metrics have no word for it. */
 static bool waits_for_suspects(const struct postern_box *box,
@@ -88,6 +96,8 @@ void postern__hold_find(const struct postern_box *box,
 	}
 	switch (out->reason) {
 	case POSTERN__REASON_PAUSED:
+		out->reason =
+				postern__pause_reason(state->pause_by, state->pause_until_ms);
 		out->text = state->pause_reason;
 		out->by = state->pause_by;
 		out->at_ms = state->pause_at_ms;
@@ -131,7 +141,8 @@ void postern__held_describe(const struct postern_box *box,
 		const struct postern__handler *handler, int64_t now_ms,
 		struct postern_memory *memory, struct postern_handler_stats *stats) {
 	if (stats->paused) {
-		stats->held = postern__reason_name(POSTERN__REASON_PAUSED);
+		stats->held = postern__reason_name(
+				postern__pause_reason(stats->held_by, stats->held_until_ms));
 		return;
 	}
 	/* A process without a runner starts nothing, and holds nothing. */
@@ -140,7 +151,8 @@ void postern__held_describe(const struct postern_box *box,
 		postern__hold_find(box, handler, now_ms, &hold);
 	}
 	/* This node may not have read yet that the handler was resumed. */
-	if (hold.reason && hold.reason != POSTERN__REASON_PAUSED) {
+	if (hold.reason && hold.reason != POSTERN__REASON_PAUSED &&
+			hold.reason != POSTERN__REASON_RETRY_AFTER) {
 		postern__hold_copy(&hold, memory);
 		stats->held = postern__reason_name(hold.reason);
 		stats->held_reason = hold.text;

@@ -14,6 +14,7 @@ enum postern__reason {
 	POSTERN__REASON_DRAINING,    /* the runner stops */
 	POSTERN__REASON_LOCK,        /* this node has no right to process now */
 	POSTERN__REASON_PAUSED,      /* an operator paused the handler */
+	POSTERN__REASON_RETRY_AFTER, /* what it calls has asked for a rest */
 	POSTERN__REASON_BROKEN,      /* the handler is at fault: breaker.h */
 	POSTERN__REASON_RATE,        /* no start is reserved: rate.h */
 	POSTERN__REASON_REPLACED,    /* its generation is not in place any more */
@@ -36,6 +37,10 @@ enum postern__reason postern__why_not_process(const struct postern_box *box);
 /* Whether the handler is paused, as far as this node knows: pause.c. */
 bool postern__is_paused(const struct postern_box *box,
 		const struct postern__handler_state *state);
+
+/* What a pause is called: RETRY_AFTER if Postern itself made one with an end.
+ */
+enum postern__reason postern__pause_reason(const char *by, int64_t until_ms);
 
 /* What holds all deliveries of the handler on this node, whatever it does now:
    paused, draining, lock, broken, rate; NONE also if runs wait for other

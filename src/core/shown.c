@@ -275,13 +275,15 @@ static int read_handler_pauses(struct postern__view *view, size_t first,
 		struct postern__hold *hold = &view->handlers[first + i].hold;
 		if (pauses[i].on) {
 			*hold = (struct postern__hold){
-				.reason = POSTERN__REASON_PAUSED,
+				.reason =
+						postern__pause_reason(pauses[i].by, pauses[i].until_ms),
 				.text = pauses[i].reason,
 				.by = pauses[i].by,
 				.at_ms = pauses[i].at_ms,
 				.until_ms = pauses[i].until_ms,
 			};
-		} else if (hold->reason == POSTERN__REASON_PAUSED) {
+		} else if (hold->reason == POSTERN__REASON_PAUSED ||
+				   hold->reason == POSTERN__REASON_RETRY_AFTER) {
 			/* Resumed since this node read it. */
 			*hold = (struct postern__hold){ 0 };
 		}

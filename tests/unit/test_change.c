@@ -301,7 +301,7 @@ static void held_by_postern(void) {
 					 "429 Too Many\r\nRequests", &scene.error),
 			&scene.error);
 	CHECK_INT(scene.edited, 0);
-	check_held(&scene, "paused", "429 Too Many  Requests", "postern",
+	check_held(&scene, "retry-after", "429 Too Many  Requests", "postern",
 			now(&scene) + 3000);
 	CHECK_INT(send_new(&scene), POSTERN_OK);
 	CHECK_INT(process(&scene), 0);
@@ -312,7 +312,7 @@ static void held_by_postern(void) {
 	CHECK_OK(postern__hold_handler(scene.box, "mail", 4000, "long",
 					 &scene.error),
 			&scene.error);
-	check_held(&scene, "paused", "long", "postern", now(&scene) + 4000);
+	check_held(&scene, "retry-after", "long", "postern", now(&scene) + 4000);
 	fake_clock_advance(&scene.clock, 4000);
 	CHECK_INT(process(&scene), 1);
 	check_held(&scene, NULL, NULL, NULL, 0);
@@ -330,13 +330,37 @@ static void held_by_postern(void) {
 	CHECK_OK(postern__hold_handler(scene.box, "mail", INT64_MAX, "429",
 					 &scene.error),
 			&scene.error);
-	check_held(&scene, "paused", "429", "postern",
+	check_held(&scene, "retry-after", "429", "postern",
 			now(&scene) + POSTERN_DURATION_MS_MAX);
 	CHECK_INT(change(&scene, POSTERN_CHANGE_RESUME, 0, NULL, NULL), POSTERN_OK);
 	CHECK_OK(postern__hold_handler(scene.box, "mail", -5, "429", &scene.error),
 			&scene.error);
 	fake_clock_advance(&scene.clock, 1);
 	check_held(&scene, NULL, NULL, NULL, 0);
+	postern_box_destroy(scene.box);
+}
+
+static void held_for_good(void) {
+	struct scene scene;
+	scene_open(&scene);
+	CHECK_OK(postern__hold_handler(scene.box, "mail", POSTERN__HOLD_FOR_GOOD,
+					 "410 Gone", &scene.error),
+			&scene.error);
+	check_held(&scene, "paused", "410 Gone", "postern", 0);
+	CHECK_INT(scene.edited, 1);
+	/* Neither an end nor a second report, until it is resumed. */
+	CHECK_OK(postern__hold_handler(scene.box, "mail", 1000, "429",
+					 &scene.error),
+			&scene.error);
+	CHECK_OK(postern__hold_handler(scene.box, "mail", POSTERN__HOLD_FOR_GOOD,
+					 "410 Gone", &scene.error),
+			&scene.error);
+	check_held(&scene, "paused", "410 Gone", "postern", 0);
+	CHECK_INT(scene.edited, 1);
+	CHECK_INT(send_new(&scene), POSTERN_OK);
+	CHECK_INT(process(&scene), 0);
+	CHECK_INT(change(&scene, POSTERN_CHANGE_RESUME, 0, NULL, NULL), POSTERN_OK);
+	CHECK_INT(process(&scene), 1);
 	postern_box_destroy(scene.box);
 }
 
@@ -406,6 +430,8 @@ static const struct tap_case cases[] = {
 			copy_ends },
 	{ "a handler that postern holds waits, unless an operator has paused it",
 			held_by_postern },
+	{ "a handler that postern pauses for good waits for an operator",
+			held_for_good },
 	{ "the statistics say what holds a handler on this node",
 			held_on_this_node },
 	{ "messages for a closed channel are refused with the reason",
