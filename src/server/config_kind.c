@@ -12,11 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arena.h"
+#include "base/fail.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "core/box.h"
 #include "handler/kinds.h"
 #include "server/config_options.h"
+#include "server/config_path.h"
 #include "server/store_open.h"
 #include "store/store.h"
 
@@ -79,6 +82,27 @@ static void list_kinds(char *out, size_t size) {
 	}
 }
 
+/* The relative paths of a file start at its directory. */
+static int resolve_paths(struct postern__config *config,
+		const struct postern_option *option, const char *const *texts,
+		size_t count, const char *const **out, struct postern_error *error) {
+	int r = POSTERN_OK;
+	*out = texts;
+	if (!(option->flags & POSTERN_OPTION_PATH)) {
+		return r;
+	}
+	const char **resolved =
+			postern__arena_array(&config->arena, count, sizeof *resolved);
+	for (size_t i = 0; resolved && !r && i < count; i++) {
+		resolved[i] = texts[i];
+		r = postern__config_path_resolve(config->base, POSTERN__CONFIG_FILE, 0,
+				&config->arena, &resolved[i], error);
+	}
+	*out = resolved;
+	return resolved ? r
+					: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
 static void read_value(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		const struct postern_option *option, void *settings) {
@@ -100,11 +124,16 @@ static void read_value(struct postern__config *config,
 							? (size_t)option->max
 							: POSTERN_OPTION_DURATION_COUNT_MAX,
 					&texts, &count)) {
-			r = postern__option_set_list(option, texts, count, settings,
-					&config->arena, &error);
+			r = resolve_paths(config, option, texts, count, &texts, &error);
+			r = r ? r
+				  : postern__option_set_list(option, texts, count, settings,
+							&config->arena, &error);
 		}
 	} else if ((text = postern__config_text_read(config, node))) {
-		r = postern__option_set(option, text, settings, &config->arena, &error);
+		r = resolve_paths(config, option, &text, 1, &texts, &error);
+		r = r ? r
+			  : postern__option_set(option, texts[0], settings, &config->arena,
+						&error);
 	}
 	if (r != POSTERN_OK) {
 		postern__mistakes_add_error(&config->mistakes, &node->place, node->key,
