@@ -13,6 +13,7 @@
 #include "cli/stores.h"
 #include "server/webhook_source.h"
 #include "store/store.h"
+#include "webhook/webhook.h"
 
 /* Another thread may have repaired the mapping already. After some SIGBUS
    without a repair the index may have been longer than is known; so many have
@@ -60,5 +61,7 @@ int main(int argc, char **argv) {
 	postern__cli_stores_register();
 	postern__cli_brokers_register();
 	postern__webhook_source_register();
+	/* If memory is exhausted, the kind is refused as an unknown one. */
+	(void)postern__webhook_register(NULL);
 	return postern__cli_main(argc, argv);
 }

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/hmac.h"
+#include "webhook/hmac.h"
 
 struct postern__arena;
 struct postern_error;

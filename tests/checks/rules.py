@@ -17,12 +17,14 @@ ROOMS = [
     ["store", "source", "handler", "redis"],
     ["rabbitmq"],
     ["runner"],
+    ["webhook"],
     ["server"],
     ["cli"],
 ]
 PLACES = {room: place for place, rooms in enumerate(ROOMS) for room in rooms}
 LIBRARY_ROOMS = [
-    "base", "core", "store", "source", "handler", "redis", "rabbitmq", "runner"
+    "base", "core", "store", "source", "handler", "redis", "rabbitmq", "runner",
+    "webhook"
 ]
 
 INCLUDE = r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]'
@@ -84,17 +86,17 @@ def libraries_stay_in_their_rooms(files):
         "sqlite3.h": r"src/(store/sqlite|handler/sql|cli/version\.c)",
         "yaml.h": r"src/(server|cli)/",
         "microhttpd.h": r"src/(server|cli)/",
-        "curl/curl.h": r"src/(server|cli)/",
+        "curl/curl.h": r"src/(webhook|server|cli)/",
         "jansson.h": r"src/(server|cli)/",
         "hiredis/hiredis.h": r"src/redis/",
         "amqp.h": r"src/rabbitmq/",
         "amqp_ssl_socket.h": r"src/rabbitmq/",
         "amqp_tcp_socket.h": r"src/rabbitmq/",
         "openssl/ssl.h": r"src/redis/",
-        "openssl/core_names.h": r"src/server/hmac\.c",
-        "openssl/crypto.h": r"src/(redis/|server/(auth|hmac)\.c)",
-        "openssl/evp.h": r"src/(redis/|server/(auth|hmac)\.c)",
-        "openssl/params.h": r"src/server/hmac\.c",
+        "openssl/core_names.h": r"src/webhook/hmac\.c",
+        "openssl/crypto.h": r"src/(redis/|server/auth\.c|webhook/hmac\.c)",
+        "openssl/evp.h": r"src/(redis/|server/auth\.c|webhook/hmac\.c)",
+        "openssl/params.h": r"src/webhook/hmac\.c",
     }
     for file in files:
         if not file.path.startswith(("src/", "include/")):

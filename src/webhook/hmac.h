@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef POSTERN_SERVER_HMAC_H
-#define POSTERN_SERVER_HMAC_H
+#ifndef POSTERN_WEBHOOK_HMAC_H
+#define POSTERN_WEBHOOK_HMAC_H
 
 /* HMAC (RFC 2104), by OpenSSL. */
 

@@ -4,7 +4,7 @@
  * behind its timestamp.
  */
 
-#include "server/hmac.h"
+#include "webhook/hmac.h"
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
