@@ -37,4 +37,19 @@ KEYS = [
         "a box starts with another key rule than the one that made the keys",
         *databases("a changed key rule is refused until it is confirmed"),
     ),
+    Bug(
+        "window-of-open-delivery",
+        "a handler's key expires while its delivery is open or poisoned",
+        *every_store("an open or poisoned delivery keeps its handler's key"),
+    ),
+    Bug(
+        "window-not-of-owner",
+        "keys under an alias expire with the channel's ids, not by the window",
+        *every_store("the window of a handler holds for keys under its aliases"),
+    ),
+    Bug(
+        "memory-key-before-run",
+        "a key in memory is remembered before its function has succeeded",
+        ("unit/test_dedupe_memory", "a run that failed leaves no key in memory"),
+    ),
 ]
