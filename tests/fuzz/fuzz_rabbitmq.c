@@ -70,6 +70,9 @@ static void take_properties(const uint8_t *data, size_t size) {
 		if (r == POSTERN_OK) {
 			check_message(&message);
 		}
+		MUST(postern__rabbitmq_envelope_salvage(decoded, &arena, &message,
+					 &error) == POSTERN_OK);
+		check_message(&message);
 	}
 	postern__arena_finish(&arena);
 	empty_amqp_pool(&pool);

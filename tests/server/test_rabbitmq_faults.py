@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
 
@@ -15,12 +16,15 @@ import rabbit
 from support import case, equal, main, until
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import npm  # noqa: E402
 import postgres  # noqa: E402
 from proxy import TO_CLIENT, TO_SERVER, Proxy  # noqa: E402
 
 SEED = int(os.environ.get("SEED", time.time_ns() % 1000000))
 COUNT = int(os.environ.get("MESSAGES", 2000))
 CUTS = int(os.environ.get("CUTS", 25))
+STRIKES = int(os.environ.get("STRIKES", 5))
+OUTAGE_S = int(os.environ.get("OUTAGE_S", 3))
 
 LEDGER = "sql: insert into ledger (id) values (:id)"
 
@@ -206,6 +210,73 @@ channels:
                            " (SELECT 1 FROM charges c WHERE c.id = o.id)"), ["0"])
         equal(place.ok("list", "--state", "poisoned", "--json").json(), [])
         equal(dead.count(), 0)
+
+
+def strike(part, place, server, database, proxy, chance):
+    """One fault, while messages are published and handled; returns the server."""
+    what = part % 5
+    if what == 0:
+        server.stop(signal.SIGKILL)
+        server = place.serve()
+    elif what in (1, 2):
+        for _ in range(4):
+            proxy.strike((TO_SERVER, TO_CLIENT)[what - 1],
+                         chance.randrange(2 ** chance.randrange(4, 17)))
+            time.sleep(chance.random() / 4)
+    elif what == 3:
+        database.end(signal.SIGKILL)
+        time.sleep(OUTAGE_S)
+        database.start()
+    else:
+        rabbit.server.end(signal.SIGKILL)
+        rabbit.server.start()
+    return server
+
+
+@case("what amqplib publishes in a storm of faults is handled once")
+def _(place):
+    print(f"# SEED={SEED}")
+    chance = random.Random(SEED)
+    queue, dead = with_dead_letters("classic")
+    with postgres.Server(durable=True) as database, \
+            Proxy(rabbit.server.port) as proxy:
+        database.sql("CREATE TABLE public.ledger (id text)")
+        url = rabbit.server.url(port=proxy.port)
+        place.configure(rabbit.inbox(
+            [rabbit.source(queue.name, url, prefetch=100, heartbeat="2s")],
+            "sql: insert into public.ledger (id) values (:id)",
+            store=f'"{database.url()}"').replace(
+                "restart_delay: 200ms",
+                "restart_delay: 200ms, node_lease: 2s, command_timeout: 5s"))
+        place.ok("migrate")
+        server = place.serve()
+        publisher = npm.start("publish_amqp.js", rabbit.server.url(), queue.name,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for part in range(STRIKES):
+            wanted = (part + 1) * COUNT // STRIKES
+            publisher.stdin.write(f"{wanted}\n".encode())
+            publisher.stdin.flush()
+            server = strike(part, place, server, database, proxy, chance)
+            equal(int(publisher.stdout.readline()), wanted)
+        publisher.stdin.close()
+        equal(publisher.wait(60), 0)
+        proxy.calm()
+
+        def handled():
+            return database.sql("SELECT count(*), count(DISTINCT id) FROM public.ledger")[0]
+
+        until(lambda: handled().split("|")[1] == str(COUNT), 300)
+        await_server(place)
+        until(lambda: queue.count() == 0)
+        equal(handled(), f"{COUNT}|{COUNT}")
+        equal(database.sql(f"SELECT count(*) FROM generate_series(0, {COUNT - 1}) AS n"
+                           " WHERE NOT EXISTS (SELECT 1 FROM public.ledger"
+                           " WHERE id = 'm' || n)"), ["0"])
+        until(lambda: place.ok("stats", "--json").json()["handlers"][0]["done"] == COUNT)
+        for state in ("poisoned", "parked", "discarded", "pending"):
+            equal(place.ok("list", "--state", state, "--json").json(), [], state)
+        equal(dead.count(), 0)
+        print(f"# {COUNT} messages, {COUNT // 10} of them twice: each handled once")
 
 
 @case("a database that is away for long dead-letters nothing")

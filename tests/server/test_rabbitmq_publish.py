@@ -9,6 +9,7 @@ import socket
 import threading
 
 import rabbit
+from fake_broker import FakeBroker
 from support import case, equal, main, until
 
 # What the broker is configured to refuse.
@@ -177,86 +178,6 @@ def _(place):
     until(lambda: done(place) == 51)
     rows = place.ok("list", "--json", "--limit", "100").json()
     equal({row["failures"] for row in rows}, {0})
-
-
-class FakeBroker:
-    """Speaks enough of AMQP to accept a publisher; then `script` decides.
-
-    It is called with the socket and the number of messages published so far,
-    after each one; what it returns is sent."""
-
-    def __init__(self, script):
-        self.script = script
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.connections = 0
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def url(self):
-        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
-
-    def run(self):
-        while True:
-            try:
-                link, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self.serve, args=(link,), daemon=True).start()
-
-    def serve(self, link):
-        with link, link.makefile("rb") as file:
-            try:
-                self.talk(link, file)
-            except (OSError, ValueError, EOFError):
-                pass
-
-    @staticmethod
-    def method(channel, class_id, method_id, arguments=b""):
-        body = class_id.to_bytes(2, "big") + method_id.to_bytes(2, "big") + arguments
-        return (b"\x01" + channel.to_bytes(2, "big") +
-                len(body).to_bytes(4, "big") + body + b"\xce")
-
-    @classmethod
-    def ack(cls, tag, multiple=False, nack=False):
-        bits = bytes([1 if multiple else 0])
-        return cls.method(1, 60, 120 if nack else 80, tag.to_bytes(8, "big") + bits)
-
-    def talk(self, link, file):
-        if file.read(8) != b"AMQP\x00\x00\x09\x01":
-            raise ValueError("no AMQP")
-        link.sendall(self.method(0, 10, 10, b"\x00\x09" + b"\x00" * 4 +
-                                 b"\x00\x00\x00\x05PLAIN" +
-                                 b"\x00\x00\x00\x05en_US"))
-        published = 0
-        while True:
-            head = file.read(7)
-            if len(head) < 7:
-                raise EOFError
-            body = file.read(int.from_bytes(head[3:7], "big"))
-            file.read(1)
-            if head[0] == 1:
-                answer = {
-                    (10, 11): self.method(0, 10, 30, b"\x07\xff" +
-                                          (131072).to_bytes(4, "big") + b"\x00\x00"),
-                    (10, 40): self.method(0, 10, 41, b"\x00"),
-                    (20, 10): self.method(1, 20, 11, b"\x00" * 4),
-                    (85, 10): self.method(1, 85, 11),
-                    (10, 50): self.method(0, 10, 51),
-                }.get((body[1], body[3]))
-                if answer:
-                    link.sendall(answer)
-            ends = head[0] == 3 or (
-                head[0] == 2 and int.from_bytes(body[4:12], "big") == 0)
-            if ends:
-                published += 1
-                answer = self.script(link, published)
-                if answer:
-                    link.sendall(answer)
-
-    def stop(self):
-        self.listener.close()
 
 
 def script_case(place, script, count=10, more="", **options):
