@@ -37,95 +37,95 @@ struct postern__recent {
 };
 
 /* The places of the table: twice as many as the ring has. */
-static size_t mask_of(const struct postern__recent *self) {
-	return 2 * self->cap - 1;
+static size_t mask_of(const struct postern__recent *recent) {
+	return 2 * recent->cap - 1;
 }
 
 struct postern__recent *postern__recent_create(
 		const struct postern_random *random) {
-	struct postern__recent *self = calloc(1, sizeof(*self));
-	if (!self) {
+	struct postern__recent *recent = calloc(1, sizeof(*recent));
+	if (!recent) {
 		return NULL;
 	}
 	/* This cannot fail on Linux. */
-	(void)pthread_mutex_init(&self->mutex, NULL);
-	for (size_t i = 0; i < sizeof(self->secret); i++) {
-		self->secret[i] = (uint8_t)random->next(random->context);
+	(void)pthread_mutex_init(&recent->mutex, NULL);
+	for (size_t i = 0; i < sizeof(recent->secret); i++) {
+		recent->secret[i] = (uint8_t)random->next(random->context);
 	}
-	return self;
+	return recent;
 }
 
-void postern__recent_destroy(struct postern__recent *self) {
-	if (self) {
-		(void)pthread_mutex_destroy(&self->mutex);
-		free(self->ring);
-		free(self->table);
-		free(self);
+void postern__recent_destroy(struct postern__recent *recent) {
+	if (recent) {
+		(void)pthread_mutex_destroy(&recent->mutex);
+		free(recent->ring);
+		free(recent->table);
+		free(recent);
 	}
 }
 
-static void hash_key(const struct postern__recent *self, const void *key,
+static void hash_key(const struct postern__recent *recent, const void *key,
 		size_t len, uint64_t out[2]) {
 	uint8_t bytes[POSTERN__SIPHASH_128_LEN];
-	postern__siphash_128_of(self->secret, key, len, bytes);
+	postern__siphash_128_of(recent->secret, key, len, bytes);
 	memcpy(out, bytes, sizeof(bytes));
 }
 
 /* The place of the hash in the table, or the empty one where it would be. */
-static size_t find_place(const struct postern__recent *self,
+static size_t find_place(const struct postern__recent *recent,
 		const uint64_t hash[2]) {
-	size_t place = hash[0] & mask_of(self);
-	while (self->table[place]) {
-		const struct entry *entry = &self->ring[self->table[place] - 1];
+	size_t place = hash[0] & mask_of(recent);
+	while (recent->table[place]) {
+		const struct entry *entry = &recent->ring[recent->table[place] - 1];
 		if (entry->hash[0] == hash[0] && entry->hash[1] == hash[1]) {
 			break;
 		}
-		place = (place + 1) & mask_of(self);
+		place = (place + 1) & mask_of(recent);
 	}
 	return place;
 }
 
 /* Close the gap, so that a search never ends before what it looks for. */
-static void clear_place(struct postern__recent *self, size_t gap) {
-	size_t mask = mask_of(self);
-	for (size_t place = (gap + 1) & mask; self->table[place];
+static void clear_place(struct postern__recent *recent, size_t gap) {
+	size_t mask = mask_of(recent);
+	for (size_t place = (gap + 1) & mask; recent->table[place];
 			place = (place + 1) & mask) {
-		size_t home = self->ring[self->table[place] - 1].hash[0] & mask;
+		size_t home = recent->ring[recent->table[place] - 1].hash[0] & mask;
 		if (((place - home) & mask) >= ((place - gap) & mask)) {
-			self->table[gap] = self->table[place];
+			recent->table[gap] = recent->table[place];
 			gap = place;
 		}
 	}
-	self->table[gap] = 0;
+	recent->table[gap] = 0;
 }
 
-static void forget_first(struct postern__recent *self) {
-	clear_place(self, find_place(self, self->ring[self->first].hash));
-	self->first = (self->first + 1) & (self->cap - 1);
-	self->count--;
+static void forget_first(struct postern__recent *recent) {
+	clear_place(recent, find_place(recent, recent->ring[recent->first].hash));
+	recent->first = (recent->first + 1) & (recent->cap - 1);
+	recent->count--;
 }
 
-static void expire(struct postern__recent *self,
+static void expire(struct postern__recent *recent,
 		const struct postern__recent_limits *limits, int64_t now_ms) {
-	while (self->count > 0 &&
-			now_ms - self->ring[self->first].at_ms >= limits->keep_ms) {
-		forget_first(self);
+	while (recent->count > 0 &&
+			now_ms - recent->ring[recent->first].at_ms >= limits->keep_ms) {
+		forget_first(recent);
 	}
 }
 
-static void append(struct postern__recent *self, const struct entry *entry) {
-	size_t position = (self->first + self->count) & (self->cap - 1);
-	self->ring[position] = *entry;
-	self->table[find_place(self, entry->hash)] = (uint32_t)position + 1;
-	self->count++;
+static void append(struct postern__recent *recent, const struct entry *entry) {
+	size_t position = (recent->first + recent->count) & (recent->cap - 1);
+	recent->ring[position] = *entry;
+	recent->table[find_place(recent, entry->hash)] = (uint32_t)position + 1;
+	recent->count++;
 }
 
 /* Room for one more; false: out of memory, and nothing changed. */
-static bool grow(struct postern__recent *self) {
-	if (self->count < self->cap) {
+static bool grow(struct postern__recent *recent) {
+	if (recent->count < recent->cap) {
 		return true;
 	}
-	struct postern__recent old = *self;
+	struct postern__recent old = *recent;
 	size_t cap = old.cap ? 2 * old.cap : CAP_MIN;
 	struct entry *ring = cap <= CAP_MAX ? malloc(cap * sizeof(*ring)) : NULL;
 	uint32_t *table = ring ? calloc(2 * cap, sizeof(*table)) : NULL;
@@ -133,65 +133,65 @@ static bool grow(struct postern__recent *self) {
 		free(ring);
 		return false;
 	}
-	self->ring = ring;
-	self->table = table;
-	self->cap = cap;
-	self->first = 0;
-	self->count = 0;
+	recent->ring = ring;
+	recent->table = table;
+	recent->cap = cap;
+	recent->first = 0;
+	recent->count = 0;
 	for (size_t i = 0; i < old.count; i++) {
-		append(self, &old.ring[(old.first + i) & (old.cap - 1)]);
+		append(recent, &old.ring[(old.first + i) & (old.cap - 1)]);
 	}
 	free(old.ring);
 	free(old.table);
 	return true;
 }
 
-bool postern__recent_has(struct postern__recent *self, const void *key,
+bool postern__recent_has(struct postern__recent *recent, const void *key,
 		size_t len, const struct postern__recent_limits *limits,
 		int64_t now_ms) {
 	uint64_t hash[2];
-	hash_key(self, key, len, hash);
-	(void)pthread_mutex_lock(&self->mutex);
-	expire(self, limits, now_ms);
-	bool found = self->count > 0 && self->table[find_place(self, hash)];
-	(void)pthread_mutex_unlock(&self->mutex);
+	hash_key(recent, key, len, hash);
+	(void)pthread_mutex_lock(&recent->mutex);
+	expire(recent, limits, now_ms);
+	bool found = recent->count > 0 && recent->table[find_place(recent, hash)];
+	(void)pthread_mutex_unlock(&recent->mutex);
 	return found;
 }
 
-bool postern__recent_add(struct postern__recent *self, const void *key,
+bool postern__recent_add(struct postern__recent *recent, const void *key,
 		size_t len, const struct postern__recent_limits *limits,
 		int64_t now_ms) {
 	struct entry entry = { .at_ms = now_ms };
 	bool early = false;
-	hash_key(self, key, len, entry.hash);
-	(void)pthread_mutex_lock(&self->mutex);
-	expire(self, limits, now_ms);
-	while (self->count >= limits->count_max) {
-		forget_first(self);
+	hash_key(recent, key, len, entry.hash);
+	(void)pthread_mutex_lock(&recent->mutex);
+	expire(recent, limits, now_ms);
+	while (recent->count >= limits->count_max) {
+		forget_first(recent);
 		early = true;
 	}
-	if (grow(self)) {
-		append(self, &entry);
+	if (grow(recent)) {
+		append(recent, &entry);
 	} else {
 		early = true;
 	}
-	bool first = early && !self->reported;
-	self->reported |= early;
-	(void)pthread_mutex_unlock(&self->mutex);
+	bool first = early && !recent->reported;
+	recent->reported |= early;
+	(void)pthread_mutex_unlock(&recent->mutex);
 	return first;
 }
 
-size_t postern__recent_count(struct postern__recent *self) {
-	(void)pthread_mutex_lock(&self->mutex);
-	size_t count = self->count;
-	(void)pthread_mutex_unlock(&self->mutex);
+size_t postern__recent_count(struct postern__recent *recent) {
+	(void)pthread_mutex_lock(&recent->mutex);
+	size_t count = recent->count;
+	(void)pthread_mutex_unlock(&recent->mutex);
 	return count;
 }
 
-size_t postern__recent_bytes(struct postern__recent *self) {
-	(void)pthread_mutex_lock(&self->mutex);
-	size_t bytes = sizeof(*self) + self->cap * sizeof(*self->ring) +
-				   2 * self->cap * sizeof(*self->table);
-	(void)pthread_mutex_unlock(&self->mutex);
+size_t postern__recent_bytes(struct postern__recent *recent) {
+	(void)pthread_mutex_lock(&recent->mutex);
+	size_t bytes = sizeof(*recent) + recent->cap * sizeof(*recent->ring) +
+				   2 * recent->cap * sizeof(*recent->table);
+	(void)pthread_mutex_unlock(&recent->mutex);
 	return bytes;
 }
