@@ -102,14 +102,31 @@ static bool check_signature(struct postern__call *call,
 	return r == POSTERN_OK;
 }
 
+/* Whether a rule names an attribute of a CloudEvent: its value is encoded. */
+static bool reads_ce(const struct postern__webhook_settings *settings) {
+	const struct postern__key_rule *rules[] = { &settings->id.parsed,
+		&settings->type.parsed, &settings->subject.parsed };
+	for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+		for (size_t n = 0; n < rules[i]->part_count; n++) {
+			const struct postern__key_part *part = &rules[i]->parts[n];
+			if (part->kind == POSTERN__KEY_HEADER &&
+					strncasecmp(part->text, "ce-", 3) == 0) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
 /* Find one attribute by its rule; *out stays as it is if there is none. False:
    refused. */
-static bool apply_rule(struct postern__call *call, const char *what,
+static bool apply_rule(struct postern__call *call,
+		const struct postern_header *headers, const char *what,
 		const struct postern__webhook_rule *rule, const char **out) {
 	const struct postern__request *request = call->request;
 	const struct postern_message message = {
 		.size = sizeof message,
-		.headers = request->headers,
+		.headers = headers,
 		.header_count = request->header_count,
 		.body = request->body,
 		.body_len = request->body_len,
@@ -153,13 +170,14 @@ static void remove_header(struct postern__draft *draft, const char *name) {
 
 /* False: refused. */
 static bool read_id(struct postern__call *call,
+		const struct postern_header *headers,
 		const struct postern__webhook_rule *rule,
 		struct postern__draft *draft) {
 	const char **id = &draft->message.id;
 	if (!rule->text) {
 		return postern__draft_read_id(call, draft);
 	}
-	if (!apply_rule(call, "id", rule, id)) {
+	if (!apply_rule(call, headers, "id", rule, id)) {
 		return false;
 	}
 	if (!*id && draft->makes_ids) {
@@ -192,9 +210,14 @@ static bool read_message(struct postern__call *call,
 	}
 	draft->makes_ids = postern__box_make_id(target->store->box, target->channel,
 			draft->id);
-	if (!read_id(call, &settings->id, draft) ||
-			!apply_rule(call, "type", &settings->type, &message->type) ||
-			!apply_rule(call, "subject", &settings->subject,
+	const struct postern_header *headers = call->request->headers;
+	if (reads_ce(settings) && !postern__draft_decode_headers(call, &headers)) {
+		return false;
+	}
+	if (!read_id(call, headers, &settings->id, draft) ||
+			!apply_rule(call, headers, "type", &settings->type,
+					&message->type) ||
+			!apply_rule(call, headers, "subject", &settings->subject,
 					&message->subject)) {
 		return false;
 	}

@@ -220,6 +220,28 @@ static const char *read_ce_value(struct postern__call *call,
 	return check_text(call, header->name, text, len) ? text : NULL;
 }
 
+bool postern__draft_decode_headers(struct postern__call *call,
+		const struct postern_header **out) {
+	const struct postern__request *request = call->request;
+	struct postern_header *headers = postern__arena_array(&call->arena,
+			request->header_count, sizeof *headers);
+	if (!headers) {
+		postern__call_refuse(call, 503, "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < request->header_count; i++) {
+		headers[i] = request->headers[i];
+		if (is_ce(headers[i].name)) {
+			headers[i].value = read_ce_value(call, &headers[i]);
+		}
+		if (!headers[i].value) {
+			return false;
+		}
+	}
+	*out = headers;
+	return true;
+}
+
 /* "ce-foo" in lower case, because attribute names have no other. NULL:
    refused. */
 static const char *read_ce_name(struct postern__call *call, const char *name) {

@@ -37,6 +37,11 @@ struct postern__draft {
 /* Whether the form of the request is supported. False: refused. */
 bool postern__draft_check_form(struct postern__call *call);
 
+/* Copy the headers of the request, the values of ce-* headers decoded, in its
+   order. False: refused. */
+bool postern__draft_decode_headers(struct postern__call *call,
+		const struct postern_header **out);
+
 /* Read a message in any form but a batch. False: refused. */
 bool postern__draft_read(struct postern__call *call,
 		struct postern__draft *draft);

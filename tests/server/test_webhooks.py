@@ -464,6 +464,43 @@ channels:
     equal(len(journal()), len(set(journal())))
 
 
+@case("a message goes from one server to another once, with its type")
+def _(place):
+    secret(place, "chain.txt", "whsec_" + base64.b64encode(b"k" * 32).decode())
+    place.write("b.yaml", """\
+store: sqlite:b.db
+channels:
+  copies:
+    sources:
+      - webhook: {name: first, verify: standard, secret_file: chain.txt}
+        type: header:ce-type
+        subject: header:ce-subject
+    handlers:
+      log:
+        exec: [/bin/true]
+""")
+    second = place.serve("-c", "b.yaml", tcp=True)
+    place.configure(f"""\
+store: sqlite:box.db
+channels:
+  orders:
+    handlers:
+      second:
+        webhook:
+          url: {second.url}/v1/channels/copies/webhooks/first
+          secret_file: chain.txt
+""")
+    place.serve()
+    place.send("n\u00e9 1", "body", "--type", "order.placed", "--subject", "s 1")
+    until(lambda: place.state("n\u00e9 1", "second") == "done")
+    until(lambda: place.ok("list", "-c", "b.yaml", "--json", "--state", "done").json())
+    rows = place.ok("list", "-c", "b.yaml", "--json", "--state", "done").json()
+    equal([(row["handler"], row["type"]) for row in rows], [("log", "order.placed")])
+    shown = place.ok("show", "-c", "b.yaml", rows[0]["message_id"], "--json").json()
+    equal((shown["body"], shown["source"], shown["transport"], shown["subject"]),
+          ("body", "copies", "webhook", "s 1"))
+
+
 MISTAKES = (
     ("{name: shop, verify: standard}", "a signature needs a secret; set 'secret_file'"),
     ("{verify: standard, secret: QUJD}", "needs the option 'name'"),
