@@ -544,20 +544,20 @@ static void append_quoted(struct postern__buf *buf, const char *text) {
 	postern__buf_append_char(buf, '\'');
 }
 
-/* A line that sends one message; over TCP it can be pasted twice. */
+/* Lines that send the same message twice. */
 static void append_curl(struct serve *self, struct postern__buf *buf) {
 	const char *tcp = postern__listening_tcp(&self->listening);
-	if (tcp) {
-		postern__buf_printf(buf, "  curl -i http://%s", tcp);
-	} else {
-		postern__buf_append_text(buf, "  curl -i --unix-socket ");
+	postern__buf_printf(buf, "  URL=http://%s/v1/channels/demo/messages\n",
+			tcp ? tcp : "postern");
+	postern__buf_append_text(buf, "  curl ");
+	if (!tcp) {
+		postern__buf_append_text(buf, "--unix-socket ");
 		append_quoted(buf, self->listening.sockets[0].path);
-		postern__buf_append_text(buf, " http://postern");
+		postern__buf_append_char(buf, ' ');
 	}
 	postern__buf_append_text(buf,
-			"/v1/channels/demo/messages \\\n"
-			"    -H 'Idempotency-Key: 4' -d 'hello from curl'"
-			"   # 202 accepted; again: 200 duplicate\n");
+			"-w '\\n' -H 'Idempotency-Key: 4' -d 'hello from curl' $URL $URL"
+			"   # accepted, and duplicate\n");
 }
 
 /* Print commands to try; every line works when it is pasted. */
@@ -580,6 +580,7 @@ static void print_hints(struct serve *self) {
 	postern__buf_init(&word, (size_t)16 * 1024);
 
 	postern__buf_append_text(&buf, "\nTry, in another terminal:\n\n");
+	append_curl(self, &buf);
 	postern__buf_printf(&word, "%s:%s", self->stores.items[0].scheme,
 			self->stores.items[0].file);
 	postern__buf_append_text(&buf, "  export POSTERN_STORE=");
@@ -596,7 +597,6 @@ static void print_hints(struct serve *self) {
 		postern__buf_append_text(&buf, hole + 2);
 		postern__buf_append_char(&buf, '\n');
 	}
-	append_curl(self, &buf);
 	postern__buf_append_text(&buf, "\nControl-C stops the server.\n\n");
 	if (self->log.json) {
 		/* The log is for programs, the hints are for people. */

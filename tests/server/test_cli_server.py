@@ -422,9 +422,11 @@ def _(place):
     pause = next(i for i, line in enumerate(tries) if "--state" in line)
     out = try_all(place, tries[:pause])
     assert "accepted" in out and "conflict" in out, (tries, out)
+    assert [line.split('"')[3] for line in out.splitlines()[:2]] == [
+        "accepted", "duplicate"], out
     poisoned = ["list", "--state", "poisoned", "--json", *store]
     until(lambda: place.ok(*poisoned).json())
-    out = try_all(place, [tries[0], *tries[pause:]])
+    out = try_all(place, [*tries[:3], *tries[pause:]])
     assert "refused on purpose" in out and "retried strict" in out, (tries, out)
     until(lambda: not place.ok(*poisoned).json())
     equal(server.stop(signal.SIGINT), 0)
