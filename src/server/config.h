@@ -350,6 +350,12 @@ int postern__config_apply(const struct postern__config *config,
 		const struct postern__config_store *store, struct postern_box *box,
 		struct postern_error *error);
 
+/* The same as a new generation of a box that has been started.
+   out  yours, for postern_box_replace_taking(). */
+int postern__config_generation(const struct postern__config *config,
+		const struct postern__config_store *store, struct postern_box *box,
+		struct postern_generation **out, struct postern_error *error);
+
 /* Put "store 'NAME': " in front of the text in `error` (may be NULL), if there
    are several stores. Returns `code`. */
 int postern__config_store_fail(const struct postern__config *config,

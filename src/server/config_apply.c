@@ -168,9 +168,15 @@ static int64_t guard_wait_of(const struct postern__config_values *values) {
 	return values->guard_wait_ms > 0 ? values->guard_wait_ms : -1;
 }
 
+/* What channels and handlers are added to. */
+struct target {
+	struct postern_box *box;               /* that has not been started */
+	struct postern_generation *generation; /* in place of it; NULL: none */
+};
+
 static int apply_channel(const struct postern__config *config,
-		const struct postern__config_channel *channel, struct postern_box *box,
-		struct postern_error *error) {
+		const struct postern__config_channel *channel,
+		const struct target *target, struct postern_error *error) {
 	const struct postern__config_values *values = &channel->values;
 	bool guards = values->mode == POSTERN_MODE_GUARD;
 	struct postern_policy policy;
@@ -198,7 +204,11 @@ static int apply_channel(const struct postern__config *config,
 		.guard_wait_ms = guards ? guard_wait_of(values) : 0,
 		.fault_channel = values->fault_channel,
 	};
-	int r = postern_box_add_channel(box, channel->name, &options, error);
+	int r = target->generation
+					? postern_generation_add_channel(target->generation,
+							  channel->name, &options, error)
+					: postern_box_add_channel(target->box, channel->name,
+							  &options, error);
 	return r == POSTERN_OK
 				   ? r
 				   : fail_at(config, r, channel->line, channel->column, error);
@@ -206,8 +216,8 @@ static int apply_channel(const struct postern__config *config,
 
 static int apply_handler(const struct postern__config *config,
 		const struct postern__config_channel *channel,
-		const struct postern__config_handler *handler, struct postern_box *box,
-		struct postern_error *error) {
+		const struct postern__config_handler *handler,
+		const struct target *target, struct postern_error *error) {
 	struct postern_policy policy;
 	fill_policy(&handler->values, &policy);
 	const struct postern_handler_options options = {
@@ -226,23 +236,27 @@ static int apply_handler(const struct postern__config *config,
 		.dedupe = (enum postern_dedupe)handler->values.dedupe,
 		.dedupe_count_max = handler->values.dedupe_max,
 	};
-	int r = postern_box_add_handler(box, channel->name, &options, error);
+	int r = target->generation
+					? postern_generation_add_handler(target->generation,
+							  channel->name, &options, error)
+					: postern_box_add_handler(target->box, channel->name,
+							  &options, error);
 	return r == POSTERN_OK
 				   ? r
 				   : fail_at(config, r, handler->line, handler->column, error);
 }
 
-int postern__config_apply(const struct postern__config *config,
-		const struct postern__config_store *store, struct postern_box *box,
+static int apply(const struct postern__config *config,
+		const struct postern__config_store *store, const struct target *target,
 		struct postern_error *error) {
 	for (size_t i = 0; i < config->channel_count; i++) {
 		const struct postern__config_channel *channel = &config->channels[i];
 		if (channel->store != store) {
 			continue;
 		}
-		int r = apply_channel(config, channel, box, error);
+		int r = apply_channel(config, channel, target, error);
 		for (size_t j = 0; r == POSTERN_OK && j < channel->handler_count; j++) {
-			r = apply_handler(config, channel, &channel->handlers[j], box,
+			r = apply_handler(config, channel, &channel->handlers[j], target,
 					error);
 		}
 		if (r != POSTERN_OK) {
@@ -250,6 +264,28 @@ int postern__config_apply(const struct postern__config *config,
 		}
 	}
 	return POSTERN_OK;
+}
+
+int postern__config_apply(const struct postern__config *config,
+		const struct postern__config_store *store, struct postern_box *box,
+		struct postern_error *error) {
+	return apply(config, store, &(struct target){ .box = box }, error);
+}
+
+int postern__config_generation(const struct postern__config *config,
+		const struct postern__config_store *store, struct postern_box *box,
+		struct postern_generation **out, struct postern_error *error) {
+	struct target target = { .box = box };
+	int r = postern_generation_create(box, &target.generation, error);
+	if (r == POSTERN_OK) {
+		r = apply(config, store, &target, error);
+	}
+	if (r == POSTERN_OK) {
+		*out = target.generation;
+	} else {
+		postern_generation_destroy(target.generation);
+	}
+	return r;
 }
 
 /* Only what the file alone does not decide: the rest was validated when the

@@ -243,6 +243,21 @@ static void notice_connection(void *context, struct MHD_Connection *connection,
 	}
 }
 
+void postern__http_replace(struct postern__http *http,
+		struct postern__http_site *site) {
+	(void)pthread_mutex_lock(&http->mutex);
+	http->site = site;
+	(void)pthread_mutex_unlock(&http->mutex);
+}
+
+bool postern__http_is_unused(struct postern__http *http,
+		const struct postern__http_site *site) {
+	(void)pthread_mutex_lock(&http->mutex);
+	bool unused = site != http->site && site->user_count == 0;
+	(void)pthread_mutex_unlock(&http->mutex);
+	return unused;
+}
+
 void postern__http_sweep(struct postern__http *http) {
 	int64_t now = now_ms(http);
 	(void)pthread_mutex_lock(&http->mutex);
@@ -384,6 +399,9 @@ int postern__http_start(const struct postern__http_options *options,
 	(void)pthread_cond_init(&http->changed, NULL);
 	postern__list_init(&http->peers);
 	postern__list_init(&http->jobs);
+	http->first.api = options->api;
+	http->first.auth = options->auth;
+	http->site = &http->first;
 
 	int r = open_listeners(http, error);
 	if (r == POSTERN_OK) {

@@ -68,6 +68,21 @@ struct postern__http_options {
 	int64_t send_ms;    /* 5 min for a whole answer */
 };
 
+/* What requests are handled by; zero the rest. */
+struct postern__http_site {
+	const struct postern__api *api;
+	const struct postern__auth *auth; /* NULL: everyone is an admin */
+	unsigned user_count;              /* requests in progress; the server's */
+};
+
+/* Handle requests that begin from now on by another site, whose api has the
+   same stores. */
+void postern__http_replace(struct postern__http *http,
+		struct postern__http_site *site);
+/* Whether no request uses a site that was replaced. */
+bool postern__http_is_unused(struct postern__http *http,
+		const struct postern__http_site *site);
+
 /* Create the socket files, listen and serve. */
 int postern__http_start(const struct postern__http_options *options,
 		struct postern__http **out, struct postern_error *error);

@@ -36,6 +36,21 @@
 /* Requests that wait for a worker. */
 #define JOB_COUNT_MAX 256
 
+static struct postern__http_site *take_site(struct postern__http *http) {
+	(void)pthread_mutex_lock(&http->mutex);
+	struct postern__http_site *site = http->site;
+	site->user_count++;
+	(void)pthread_mutex_unlock(&http->mutex);
+	return site;
+}
+
+static void release_site(struct postern__http *http,
+		struct postern__http_site *site) {
+	(void)pthread_mutex_lock(&http->mutex);
+	site->user_count--;
+	(void)pthread_mutex_unlock(&http->mutex);
+}
+
 void *postern__exchange_create(void *context, const char *uri,
 		struct MHD_Connection *connection) {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection,
@@ -53,6 +68,7 @@ void *postern__exchange_create(void *context, const char *uri,
 		return NULL;
 	}
 	exchange->http = context;
+	exchange->site = take_site(exchange->http);
 	exchange->connection = connection;
 	exchange->peer = peer;
 	exchange->number = ++peer->exchange_count;
@@ -266,16 +282,15 @@ static bool refuse_crowd(struct postern__exchange *exchange) {
 
 /* Whether the sender may make this request; false: the response says why. */
 static bool admit(struct postern__exchange *exchange) {
-	const struct postern__http_options *options = &exchange->http->options;
 	const struct postern__http_address *address =
 			exchange->peer->listener->address;
 	struct postern__request *request = &exchange->request;
-	bool admitted = !options->auth ||
-					postern__auth_admit(options->auth, address->local,
+	const struct postern__http_site *site = exchange->site;
+	bool admitted = !site->auth ||
+					postern__auth_admit(site->auth, address->local,
 							address->tcp != NULL, request, &exchange->response);
 	if (admitted && (request->grant || request->ingest_only)) {
-		admitted =
-				postern__api_admit(options->api, request, &exchange->response);
+		admitted = postern__api_admit(site->api, request, &exchange->response);
 	}
 	return admitted;
 }
@@ -299,7 +314,6 @@ static const char *transport_of(const struct postern__exchange *exchange) {
  */
 static bool request_begin(struct postern__exchange *exchange,
 		const char *method) {
-	struct postern__http *http = exchange->http;
 	struct collector collector = { 0 };
 	exchange->begun = true;
 	exchange->request.method = method;
@@ -317,7 +331,7 @@ static bool request_begin(struct postern__exchange *exchange,
 		return false;
 	}
 	size_t len_max =
-			postern__api_body_len_max(http->options.api, &exchange->request);
+			postern__api_body_len_max(exchange->site->api, &exchange->request);
 	postern__buf_init(&exchange->body, len_max);
 	uint64_t len = 0;
 	if (collector.content_length &&
@@ -427,7 +441,7 @@ static void log_change(const struct postern__exchange *exchange) {
 }
 
 void postern__exchange_run(struct postern__exchange *exchange) {
-	postern__api_handle(exchange->http->options.api, &exchange->request,
+	postern__api_handle(exchange->site->api, &exchange->request,
 			&exchange->response);
 	if (strcmp(exchange->request.method, "POST") == 0) {
 		log_change(exchange);
@@ -451,12 +465,11 @@ static bool queue_job(struct postern__exchange *exchange) {
 
 /* The request is complete. True: the response is complete as well. */
 static bool dispatch(struct postern__exchange *exchange) {
-	struct postern__http *http = exchange->http;
 	exchange->request.body = postern__buf_text(&exchange->body);
 	exchange->request.body_len = exchange->body.len;
 	if (postern__api_is_quick(exchange->request.method, exchange->path,
 				exchange->query)) {
-		return postern__api_begin(http->options.api, &exchange->request,
+		return postern__api_begin(exchange->site->api, &exchange->request,
 				&exchange->response, response_complete, exchange);
 	}
 	if (queue_job(exchange)) {
@@ -610,6 +623,7 @@ void postern__exchange_end(void *context, struct MHD_Connection *connection,
 	(void)atomic_fetch_sub(&http->memory_len, exchange->own_len_reserved);
 	postern__response_finish(&exchange->response);
 	postern__arena_finish(&exchange->arena);
+	release_site(http, exchange->site);
 	free(exchange->path);
 	free(exchange);
 }

@@ -70,7 +70,10 @@ struct postern__http {
 	struct postern__http_listener *listeners;
 	size_t listener_count; /* whose socket listens */
 
+	struct postern__http_site first; /* of the options */
+
 	pthread_mutex_t mutex; /* for all below */
+	struct postern__http_site *site;
 	pthread_cond_t changed;
 	struct postern__list peers;
 	struct postern__list jobs; /* exchanges for the workers, oldest first */
@@ -98,6 +101,7 @@ enum postern__exchange_state {
 
 struct postern__exchange {
 	struct postern__http *http;
+	struct postern__http_site *site; /* as it was when the request began */
 	struct MHD_Connection *connection;
 	struct postern__http_peer *peer;
 	struct postern__list link; /* in http->jobs */

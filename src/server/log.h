@@ -44,8 +44,9 @@ struct postern_clock;
 	X(STOPPING, server_stopping, INFO, "stopping") \
 	X(STOPPED, server_stopped, INFO, "stopped") \
 	X(FAILED, server_failed, ERROR, "cannot start") \
-	X(HANGUP, signal_ignored, WARN, \
-			"SIGHUP is ignored: the configuration is read at start only") \
+	X(RELOADED, configuration_reloaded, INFO, "configuration reloaded") \
+	X(NOT_RELOADED, reload_refused, ERROR, \
+			"configuration not reloaded, the former one stays") \
 	X(HURRY, stop_forced, WARN, "second signal: stopping at once") \
 	X(UNDRAINED, drain_incomplete, WARN, "drain incomplete") \
 	X(STORE_OPENED, store_opened, INFO, "store opened") \

@@ -40,11 +40,13 @@
 #include "base/redact.h"
 #include "server/api.h"
 #include "server/auth.h"
+#include "server/demo_hints.h"
 #include "server/event_log.h"
 #include "server/http.h"
 #include "server/listening.h"
 #include "server/log.h"
 #include "server/marker_watch.h"
+#include "server/reload.h"
 #include "server/server_check.h"
 #include "server/store_open.h"
 #include "server/stores.h"
@@ -75,6 +77,8 @@ struct serve {
 	struct postern__event_log event_logs[POSTERN__STORE_COUNT_MAX];
 	size_t watch_count;
 	struct postern__listening listening;
+	struct postern__reloader reloader;
+	struct postern__server_check *server_check; /* NULL: none */
 	struct postern__api api;
 	struct postern__auth auth;
 	struct postern__http *http;
@@ -324,10 +328,6 @@ static int next_signal(struct serve *self) {
 	if (n != (ssize_t)sizeof info) {
 		return 0;
 	}
-	if (info.ssi_signo == SIGHUP) {
-		postern__log(&self->log, POSTERN__LOG_HANGUP, NULL);
-		return 0;
-	}
 	return (int)info.ssi_signo;
 }
 
@@ -353,7 +353,7 @@ static void *stop_early(void *context) {
 			return NULL;
 		}
 		int number = next_signal(self);
-		if (number != 0) {
+		if (number != 0 && number != SIGHUP) {
 			log_stopping(self, number);
 			postern__log(&self->log, POSTERN__LOG_STOPPED, NULL);
 			_exit(EXIT_OK);
@@ -473,16 +473,19 @@ static bool has_messages(const struct serve *self) {
 	return has;
 }
 
+static size_t count_handlers(const struct postern__config *config) {
+	size_t count = 0;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		count += postern__config_channel(config, i)->handler_count;
+	}
+	return count;
+}
+
 static void log_serving(struct serve *self) {
 	char url[POSTERN__REDACT_TEXT_MAX];
 	char schema[POSTERN_SCHEMA_NAME_MAX];
 	const char *name = postern__config_name(self->config);
-	size_t handler_count = 0;
 	size_t channel_count = postern__config_channel_count(self->config);
-	for (size_t i = 0; i < channel_count; i++) {
-		handler_count +=
-				postern__config_channel(self->config, i)->handler_count;
-	}
 	const struct postern__config_store *store =
 			postern__config_store(self->config, 0);
 	postern__redact(store->values.store, url, sizeof url);
@@ -494,7 +497,7 @@ static void log_serving(struct serve *self) {
 		postern__log_int("pid", getpid()),
 		postern__log_int("stores", (int64_t)self->stores.count),
 		postern__log_int("channels", (int64_t)channel_count),
-		postern__log_int("handlers", (int64_t)handler_count),
+		postern__log_int("handlers", (int64_t)count_handlers(self->config)),
 		{ 0 }, /* with several, each was logged */
 		{ 0 },
 		{ 0 },
@@ -525,79 +528,12 @@ static void log_serving(struct serve *self) {
 	}
 }
 
-/* Text quoted as one word of a shell. */
-static void append_quoted(struct postern__buf *buf, const char *text) {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
-								"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+";
-	if (*text && text[strspn(text, plain)] == '\0') {
-		postern__buf_append_text(buf, text);
-		return;
-	}
-	postern__buf_append_char(buf, '\'');
-	for (; *text; text++) {
-		if (*text == '\'') {
-			postern__buf_append_text(buf, "'\\''");
-		} else {
-			postern__buf_append_char(buf, *text);
-		}
-	}
-	postern__buf_append_char(buf, '\'');
-}
-
-/* Lines that send the same message twice. */
-static void append_curl(struct serve *self, struct postern__buf *buf) {
-	const char *tcp = postern__listening_tcp(&self->listening);
-	postern__buf_printf(buf, "  URL=http://%s/v1/channels/demo/messages\n",
-			tcp ? tcp : "postern");
-	postern__buf_append_text(buf, "  curl ");
-	if (!tcp) {
-		postern__buf_append_text(buf, "--unix-socket ");
-		append_quoted(buf, self->listening.sockets[0].path);
-		postern__buf_append_char(buf, ' ');
-	}
-	postern__buf_append_text(buf,
-			"-w '\\n' -H 'Idempotency-Key: 4' -d 'hello from curl' $URL $URL"
-			"   # accepted, and duplicate\n");
-}
-
-/* Print commands to try; every line works when it is pasted. */
+/* Print commands to try. */
 static void print_hints(struct serve *self) {
-	static const char *const commands[] = {
-		"echo hello | %s send demo --id 1     # accepted, and again: duplicate",
-		"echo other | %s send demo --id 1     # conflict: the first is kept",
-		"echo hi | %s send demo --id 2 --type demo.flaky   # fails twice",
-		"echo no | %s send demo --id 3 --type demo.poison  # poisoned at once",
-		"%s list",
-		"%s show 2",
-		"%s list --state poisoned",
-		"%s retry 3     # or: discard 3",
-		"%s stats",
-	};
-	const char *program = self->options->program;
 	struct postern__buf buf;
-	struct postern__buf word;
 	postern__buf_init(&buf, (size_t)64 * 1024);
-	postern__buf_init(&word, (size_t)16 * 1024);
-
-	postern__buf_append_text(&buf, "\nTry, in another terminal:\n\n");
-	append_curl(self, &buf);
-	postern__buf_printf(&word, "%s:%s", self->stores.items[0].scheme,
-			self->stores.items[0].file);
-	postern__buf_append_text(&buf, "  export POSTERN_STORE=");
-	append_quoted(&buf, postern__buf_text(&word));
-	postern__buf_append_char(&buf, '\n');
-
-	postern__buf_reset(&word);
-	append_quoted(&word, program ? program : "postern");
-	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-		const char *hole = strstr(commands[i], "%s");
-		postern__buf_append_text(&buf, "  ");
-		postern__buf_append(&buf, commands[i], (size_t)(hole - commands[i]));
-		postern__buf_append_text(&buf, postern__buf_text(&word));
-		postern__buf_append_text(&buf, hole + 2);
-		postern__buf_append_char(&buf, '\n');
-	}
-	postern__buf_append_text(&buf, "\nControl-C stops the server.\n\n");
+	postern__demo_hints(&self->listening, &self->stores.items[0],
+			self->options->program, &buf);
 	if (self->log.json) {
 		/* The log is for programs, the hints are for people. */
 		(void)fputs(postern__buf_text(&buf), stdout);
@@ -605,7 +541,6 @@ static void print_hints(struct serve *self) {
 	} else {
 		postern__log_print(&self->log, postern__buf_text(&buf), buf.len);
 	}
-	postern__buf_finish(&word);
 	postern__buf_finish(&buf);
 }
 
@@ -623,9 +558,11 @@ static void *drain_one(void *context) {
 	struct drain *drain = context;
 	struct serve *self = drain->serve;
 	struct postern_runner *runner = self->stores.items[drain->index].runner;
+	const struct postern__config *config =
+			postern__reloader_config(&self->reloader);
 	if (runner) {
 		drain->result = postern_runner_drain(runner,
-				postern__config_global(self->config)->shutdown_grace_ms,
+				postern__config_global(config)->shutdown_grace_ms,
 				&drain->error);
 	}
 	return NULL;
@@ -659,6 +596,34 @@ static void *drain_all(void *context) {
 	return NULL;
 }
 
+static void start_server_check(struct serve *self) {
+	postern__server_check_destroy(self->server_check);
+	self->server_check = postern__server_check_start(postern__reloader_config(
+															 &self->reloader),
+			self->event_logs);
+}
+
+/* Read the configuration again. */
+static void reload(struct serve *self) {
+	struct postern_error error;
+	const struct postern__config *config;
+	if (atomic_load(&self->draining)) {
+		return; /* it would have no effect any more */
+	}
+	int r = postern__reload(&self->reloader, &self->options->config, &error);
+	if (r != POSTERN_OK) {
+		postern__log(&self->log, POSTERN__LOG_NOT_RELOADED, NULL,
+				postern__log_text("why", error.text));
+		return;
+	}
+	config = postern__reloader_config(&self->reloader);
+	start_server_check(self);
+	postern__log(&self->log, POSTERN__LOG_RELOADED, NULL,
+			postern__log_int("channels",
+					(int64_t)postern__config_channel_count(config)),
+			postern__log_int("handlers", (int64_t)count_handlers(config)));
+}
+
 /* Wait for a signal that stops the server, or for the end of the drain (then
    0). */
 static int wait_for_end(struct serve *self) {
@@ -672,8 +637,11 @@ static int wait_for_end(struct serve *self) {
 		for (size_t i = 0; i < self->watch_count; i++) {
 			postern__event_log_flush(&self->event_logs[i]);
 		}
+		postern__reloader_sweep(&self->reloader);
 		int number = next_signal(self);
-		if (number != 0) {
+		if (number == SIGHUP) {
+			reload(self);
+		} else if (number != 0) {
 			return number;
 		}
 		if (fds[1].revents & POLLIN) {
@@ -714,6 +682,15 @@ static void release_signals(void) {
 	(void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+static void start_reloader(struct serve *self) {
+	self->reloader.first = self->config;
+	self->reloader.stores = &self->stores;
+	self->reloader.api = &self->api;
+	self->reloader.http = self->http;
+	self->reloader.report = log_mistake;
+	self->reloader.report_context = self;
+}
+
 int postern__serve(const struct postern__serve_options *options) {
 	struct serve self = {
 		.options = options,
@@ -721,6 +698,7 @@ int postern__serve(const struct postern__serve_options *options) {
 		.opened = -1,
 		.drained = -1,
 	};
+	postern__reloader_init(&self.reloader);
 	raise_file_limit();
 	open_log(&self);
 
@@ -730,10 +708,10 @@ int postern__serve(const struct postern__serve_options *options) {
 		if (options->config.demo && self.stores.items[0].file) {
 			print_hints(&self);
 		}
-		struct postern__server_check *server_check =
-				postern__server_check_start(self.config, self.event_logs);
+		start_reloader(&self);
+		start_server_check(&self);
 		serve_run(&self);
-		postern__server_check_destroy(server_check);
+		postern__server_check_destroy(self.server_check);
 		release_signals();
 	}
 	postern__http_stop(self.http);
@@ -742,6 +720,7 @@ int postern__serve(const struct postern__serve_options *options) {
 	if (exit == EXIT_OK) {
 		postern__log(&self.log, POSTERN__LOG_STOPPED, NULL);
 	}
+	postern__reloader_finish(&self.reloader);
 	postern__config_destroy(self.config);
 	for (size_t i = 0; i < self.watch_count; i++) {
 		postern__event_log_finish(&self.event_logs[i]);

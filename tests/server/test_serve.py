@@ -117,7 +117,7 @@ def _(place):
     server = place.serve()
     os.kill(server.pid, signal.SIGPIPE)
     os.kill(server.pid, signal.SIGHUP)
-    until(lambda: logged(server, "SIGHUP is ignored"))
+    until(lambda: logged(server, "configuration reloaded"))
     equal(Connection(place).ask("GET", "/readyz")[0], 200)
     equal(server.stop(signal.SIGINT), 0)
 
