@@ -296,6 +296,7 @@ static void write_source(struct postern__buf *buf, const char *store,
 	postern__json_pair_uint(buf, "rejected", source->rejected);
 	postern__json_pair_uint(buf, "quarantined", source->quarantined);
 	postern__json_pair_uint(buf, "unavailable", source->unavailable);
+	postern__json_pair_uint(buf, "failed", source->failed);
 	postern__json_close(buf, '}');
 }
 

@@ -377,6 +377,7 @@ channels:
         good, good, ("github", GITHUB, b"bad", {"id": "b"}))]
     equal([answer.status for answer in answers], [200, 200, 502], answers)
     equal([answer.json["status"] for answer in answers[:2]], ["done", "duplicate"])
+    until(lambda: source(place, "orders.webhook.hub")["failed"] == 1)
     row = source(place, "orders.webhook.hub")
     equal((row["accepted"], row["duplicates"], row["in_flight"]), (1, 1, 0))
 
