@@ -223,8 +223,9 @@ static bool is_shown(const struct postern_option *option,
 	const void *member = (const char *)settings + option->offset;
 	bool is_text = option->type == POSTERN_OPTION_TEXT;
 	if (is_text || option->type == POSTERN_OPTION_TEXTS) {
-		return *(const void *const *)member &&
-			   !(is_text && (option->flags & POSTERN_OPTION_HIDDEN));
+		unsigned hidden =
+				is_text ? POSTERN_OPTION_HIDDEN : POSTERN_OPTION_SECRET;
+		return *(const void *const *)member && !(option->flags & hidden);
 	}
 	return true;
 }

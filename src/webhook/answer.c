@@ -44,7 +44,7 @@ static const struct rule {
 static const struct rule *find_rule(long status) {
 	static const struct rule other = { 0, POSTERN_RETRY, "" };
 	static const struct rule redirect = { 0, POSTERN_RETRY,
-		"a redirect, which is not followed" };
+		"(a redirect, which is not followed)" };
 	for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
 		if (rules[i].status == status) {
 			return &rules[i];

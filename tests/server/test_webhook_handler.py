@@ -9,8 +9,11 @@ import email.utils
 import json
 import os
 import socket
+import ssl
+import subprocess
 import sys
 import time
+import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import npm  # noqa: E402
@@ -163,7 +166,8 @@ def _(place):
         receiver.answers[f"/{status}"] = answer(
             status, {"Location": receiver.url("/followed")},
             b"" if status == 204 else b"be\x1b[31mcause\n")
-        handlers[f"h{status}"] = hook(receiver.url(f"/{status}"))
+        handlers[f"h{status}"] = hook(receiver.url(f"/{status}"),
+                                      ", backoff: [1h]")
     hooks(place, handlers)
     send(place, "m1")
     until(lambda: len(receiver.requests) == len(statuses))
@@ -341,6 +345,178 @@ def _(place):
     del receiver.answers["/in"]
     place.serve()
     equal(ended(place, "m1", "mail", "done")["failures"], 0)
+
+
+def certificate(place, name, *options):
+    """Makes a certificate for 127.0.0.1 that signs itself; its two files."""
+    files = place.file(name + ".crt"), place.file(name + ".key")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+         "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=" + name,
+         "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-out", files[0], "-keyout", files[1], *options],
+        check=True, stderr=subprocess.DEVNULL)
+    return files
+
+
+def server_of(files):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    return context
+
+
+@case("only a certificate that is trusted is sent to, with that of the handler")
+def _(place):
+    own = certificate(place, "server")
+    client = certificate(place, "client")
+    strict = server_of(own)
+    strict.verify_mode = ssl.CERT_REQUIRED
+    strict.load_verify_locations(client[0])
+    plain, mutual = Receiver(server_of(own)), Receiver(strict)
+    hooks(place, {
+        "unknown": hook(plain.url()),
+        "known": hook(plain.url(), options=", ca_file: server.crt"),
+        "named": hook(plain.url(host="localhost"),
+                      options=", ca_file: server.crt"),
+        "mutual": hook(mutual.url(), options=", ca_file: server.crt, "
+                       "client_cert_file: client.crt, "
+                       "client_key_file: client.key"),
+    })
+    send(place, "m1")
+    for key in ("known", "mutual"):
+        ended(place, "m1", key, "done")
+    for key in ("unknown", "named"):
+        equal(failed(place, "m1", key, "certificate")["failures"], 0)
+    equal((len(plain.requests), len(mutual.requests)), (1, 1))
+
+
+@case("an old version of TLS is refused")
+def _(place):
+    old = server_of(certificate(place, "server"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        old.minimum_version = ssl.TLSVersion.TLSv1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("DEFAULT:@SECLEVEL=0")
+    receiver = Receiver(old)
+    hooks(place, {"mail": hook(receiver.url(), options=", ca_file: server.crt")})
+    send(place, "m1")
+    equal(failed(place, "m1", "mail", "cannot send")["failures"], 0)
+    equal(receiver.requests, [])
+
+
+@case("a message chooses no host that is not public, on no connection")
+def _(place):
+    receiver = Receiver()
+    host = f'"http://{{subject}}:{receiver.port}/{{id}}"'
+    hooks(place, {
+        "free": f"webhook: {{url: {host}, templated_host: true}}",
+        "own": f"webhook: {{url: {host}, templated_host: true, "
+               "allow_private: [127.0.0.0/8]}",
+        "fixed": hook(receiver.url("/{id}", host="localhost")),
+    })
+    hosts = {"m1": "localhost", "m2": "127.0.0.1", "m3": "0x7f000001",
+             "m4": "2130706433", "m5": "0177.1", "m6": "0.0.0.0"}
+    for message_id, subject in hosts.items():
+        send(place, message_id, "x", "--subject", subject)
+    for message_id in hosts:
+        # A connection that another handler has opened is no way around it.
+        ended(place, message_id, "fixed", "done")
+        delivery = ended(place, message_id, "free", "poisoned")
+        assert "not allowed" in delivery["last_error"], delivery
+        if message_id != "m6":
+            ended(place, message_id, "own", "done")
+    ended(place, "m6", "own", "poisoned")
+    keys = [r.headers["postern-handler"] for r in receiver.requests]
+    equal((keys.count("free"), keys.count("own"), keys.count("fixed")),
+          (0, 5, 6))
+
+
+@case("proxies, cookies and .netrc of the environment are not used")
+def _(place):
+    receiver, proxy = Receiver(), Receiver()
+    place.write(".netrc", "machine 127.0.0.1 login a password b\n")
+    receiver.answers["/in"] = answer(200, {"Set-Cookie": "a=b"})
+    before = dict(os.environ)
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY",
+                 "all_proxy"):
+        os.environ[name] = proxy.url("")
+    os.environ["HOME"] = place.path
+    try:
+        hooks(place, {"mail": hook(receiver.url("/in"))})
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    for message_id in ("m1", "m2"):
+        send(place, message_id)
+        ended(place, message_id, "mail", "done")
+    for request in receiver.requests:
+        assert not {"authorization", "cookie"} & set(request.headers)
+    equal(proxy.connections, 0)
+
+
+@case("no log, error or answer has a secret of a handler")
+def _(place):
+    receiver = Receiver()
+    receiver.answers["/k-canary1"] = answer(500)
+    url = receiver.url("/k-canary1?token=canary2").replace("//", "//u:canary3@")
+    secret = "whsec_" + base64.b64encode(b"canary4-canary4-canary4-").decode()
+    server = hooks(place, {
+        "mail": hook(url, options=f', secret: {secret}, '
+                     'headers: ["Authorization: Bearer canary5"]'),
+        "away": hook("http://u:canary6@127.0.0.1:1/canary7?secret=canary8"),
+    })
+    send(place, "m1")
+    failed(place, "m1", "mail", "answered 500")
+    failed(place, "m1", "away", "cannot send")
+    texts = [place.ok(*words).out for words in (
+        ("check", "--print"), ("show", "m1"), ("list",), ("stats", "--json"))]
+    assert "canary7" in texts[0], "the path is a part of the configuration"
+    text = "".join(texts[1:]) + server.stderr()
+    assert "canary" not in text, text
+    for word in ("canary2", "canary3", "canary5", "canary6", "canary8", secret):
+        assert word not in texts[0], word
+    equal(receiver.requests[0].headers["authorization"], "Bearer canary5")
+
+
+@case("check names what is wrong with a webhook, one line each")
+def _(place):
+    place.write("open", "x" * 30 + "\n")
+    os.chmod(place.file("open"), 0o644)
+    place.write("short", "whsec_c2hvcnQ=\n")
+    os.chmod(place.file("short"), 0o600)
+    good = "http://127.0.0.1/"
+    rows = (
+        ("webhook: {secret_file: x}", "'webhook' needs 'url'"),
+        ("webhook: /hooks/in", "must begin with http:// or https://"),
+        ("webhook: ftp://a.example/", "must begin with http:// or https://"),
+        ("webhook: http://169.254.169.254/latest", "link-local"),
+        ("webhook: http://0xa9fea9fe/latest", "link-local"),
+        ('webhook: "http://[fe80::1]/"', "link-local"),
+        ('webhook: "http://{subject}.example/"', "templated_host"),
+        ('webhook: "http://a.example/{body}"', "{body}"),
+        (f"webhook: {{url: {good}, secret_file: missing}}", "missing"),
+        (f"webhook: {{url: {good}, secret_file: open}}", "chmod"),
+        (f"webhook: {{url: {good}, secret_files: [short]}}", "24 to 64 bytes"),
+        (f"webhook: {{url: {good}, secret: short}}", "24 to 64 bytes"),
+        (f"webhook: {{url: {good}, ca_file: none.pem}}", "ca_file"),
+        (f"webhook: {{url: {good}, client_cert_file: a}}", "client_key_file"),
+        (f'webhook: {{url: {good}, headers: ["Host: a"]}}', "'Host'"),
+        (f'webhook: {{url: {good}, headers: ["a"]}}', "Name: value"),
+        (f"webhook: {{url: {good}, allow_private: [10.0.0.0/8]}}",
+         "templated_host"),
+        (f"webhook: {{url: {good}, timout: 1s}}", "unknown key 'timout'"),
+        ("publish: {http: {}}", "needs 'url'"),
+    )
+    for text, error in rows:
+        place.configure("store: sqlite:box.db\nchannels:\n  out:\n"
+                        f"    handlers:\n      mail: {{{text}}}\n")
+        result = place.run("check")
+        assert result.code in (1, 2), (text, result)
+        lines = [line for line in (result.err + result.out).splitlines()
+                 if "postern.yaml:5:" in line]
+        equal(len(lines), 1, text, result.err)
+        assert error in lines[0], (text, lines)
 
 
 main()

@@ -36,7 +36,8 @@ enum postern_option_type {
 #define POSTERN_OPTION_NONE 1u
 /* "default" is a value too, and means -1. */
 #define POSTERN_OPTION_AUTO 2u
-/* The value may be a secret: it is shown redacted. */
+/* The value may be a secret: it is shown redacted; several texts are not shown.
+ */
 #define POSTERN_OPTION_SECRET 4u
 /* Known, but this version accepts only the fallback, and stores nothing. */
 #define POSTERN_OPTION_LATER 8u
