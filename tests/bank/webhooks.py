@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The bugs of signed webhooks, a part of the bank: see bank.py."""
+"""The bugs of webhooks, those that come in and those that are sent, a part of
+the bank: see bank.py."""
 
 from catch import Bug
 
@@ -32,5 +33,34 @@ WEBHOOKS = [
         "of a header that is there twice the last one is verified",
         ("unit/test_signature",
          "a header that is missing, or there twice, is refused"),
+    ),
+    Bug(
+        "webhook-redirect-followed",
+        "a redirect of a receiver is followed",
+        ("unit/test_webhook", "a redirect is not followed"),
+    ),
+    Bug(
+        "webhook-signs-part",
+        "the time of a request is not signed",
+        ("unit/test_webhook", "what is signed is id, time and body"),
+    ),
+    Bug(
+        "webhook-guard-by-name",
+        "the address of a connection is not judged before it is opened",
+        ("unit/test_webhook",
+         "no message opens a socket to a forbidden address, "
+         "however it is written"),
+    ),
+    Bug(
+        "webhook-embedded-ignored",
+        "an IPv4 address within an IPv6 address is not judged",
+        ("unit/test_webhook",
+         "no configuration opens a socket to a link-local address"),
+    ),
+    Bug(
+        "webhook-header-as-it-is",
+        "a value of a message is sent as it is",
+        ("unit/test_webhook",
+         "nothing in a message ends a header or begins one"),
     ),
 ]

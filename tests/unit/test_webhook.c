@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <curl/curl.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -271,6 +272,49 @@ static void allowed_hosts(void) {
 	(void)close(fd);
 }
 
+/* A receiver on loopback that sends its first request back to itself. */
+struct redirector {
+	int fd;
+	in_port_t port;
+	unsigned answered;
+};
+
+static void *redirect(void *context) {
+	struct redirector *self = context;
+	char request[4096];
+	char answer[200];
+	int fd;
+	while ((fd = accept(self->fd, NULL, NULL)) >= 0) {
+		CHECK(read(fd, request, sizeof request) > 0);
+		int len = snprintf(answer, sizeof answer,
+				"HTTP/1.1 %s\r\nLocation: http://127.0.0.1:%u/again\r\n"
+				"Content-Length: 0\r\nConnection: close\r\n\r\n",
+				self->answered++ == 0 ? "302 Found" : "200 OK", self->port);
+		CHECK_INT(write(fd, answer, (size_t)len), len);
+		(void)close(fd);
+	}
+	return NULL;
+}
+
+static void redirects(void) {
+	struct redirector receiver = { 0 };
+	struct scene scene;
+	pthread_t thread;
+	char url[100];
+	receiver.fd = listen_on_loopback(&receiver.port);
+	CHECK(listen(receiver.fd, 8) == 0);
+	CHECK(pthread_create(&thread, NULL, redirect, &receiver) == 0);
+	(void)snprintf(url, sizeof url, "http://127.0.0.1:%u/", receiver.port);
+	scene_init(&scene, url);
+	CHECK_INT(scene_send(&scene), POSTERN_RETRY);
+	CHECK_CONTAINS(scene.request->verdict.outcome.reason, "answered 302");
+	scene_finish(&scene);
+	(void)shutdown(receiver.fd, SHUT_RDWR);
+	(void)pthread_join(thread, NULL);
+	CHECK_INT(receiver.answered, 1);
+	(void)close(receiver.fd);
+}
+
 /* A block never permits what nobody may reach. */
 static void blocks(void) {
 	static const char *const invalid[] = { "", "10.0.0.0", "10.0.0.0/33",
@@ -519,6 +563,7 @@ static const struct tap_case cases[] = {
 			literal_hosts },
 	{ "a private address is reached if the configuration names it",
 			allowed_hosts },
+	{ "a redirect is not followed", redirects },
 	{ "a block permits private addresses and no others", blocks },
 	{ "a URL that cannot be used is refused, with the reason", url_templates },
 	{ "a value of a message stays in its place in the URL", urls_of_messages },
