@@ -47,11 +47,13 @@ from catch import (
     sqlite_store,
 )
 from keys import KEYS
+from listeners import LISTENERS
 from shown import SHOWN
 from webhooks import WEBHOOKS
 
 BUGS = [
     *BROKERS,
+    *LISTENERS,
     *SHOWN,
     *WEBHOOKS,
     Bug(
