@@ -46,6 +46,7 @@
 #include "server/listening.h"
 #include "server/log.h"
 #include "server/marker_watch.h"
+#include "server/notify.h"
 #include "server/reload.h"
 #include "server/server_check.h"
 #include "server/store_open.h"
@@ -634,6 +635,7 @@ static int wait_for_end(struct serve *self) {
 		};
 		(void)poll(fds, 2, SWEEP_INTERVAL_MS); /* EINTR: look again */
 		postern__http_sweep(self->http);
+		postern__notify(POSTERN__NOTIFY_ALIVE);
 		for (size_t i = 0; i < self->watch_count; i++) {
 			postern__event_log_flush(&self->event_logs[i]);
 		}
@@ -651,7 +653,9 @@ static int wait_for_end(struct serve *self) {
 }
 
 static void serve_run(struct serve *self) {
+	postern__notify(POSTERN__NOTIFY_READY);
 	int number = wait_for_end(self);
+	postern__notify(POSTERN__NOTIFY_STOPPING);
 	log_stopping(self, number);
 
 	pthread_t thread;

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 
@@ -171,6 +172,23 @@ def _(place):
     equal(ran, sorted(sent))
     equal(place.ok("list", "--state", "pending", "--json").json(), [])
     equal(server.stop(), 0)
+
+
+@case("a service manager is told when the server is ready, alive and stopping")
+def _(place):
+    place.configure(config())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(PATIENCE_S)
+        manager.bind(place.file("notify"))
+        server = place.serve(env={"NOTIFY_SOCKET": place.file("notify")})
+        equal(manager.recv(100), b"READY=1")
+        equal(place.send("a").out, "accepted\n")
+        equal(manager.recv(100), b"WATCHDOG=1")
+        equal(server.stop(), 0)
+        told = b"WATCHDOG=1"
+        while told == b"WATCHDOG=1":
+            told = manager.recv(100)
+        equal(told, b"STOPPING=1")
 
 
 main()

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef POSTERN_SERVER_NOTIFY_H
+#define POSTERN_SERVER_NOTIFY_H
+
+/*
+ * Tells a service manager how the server is, if there is one: the protocol of
+ * sd_notify(3), a datagram to $NOTIFY_SOCKET.
+ */
+
+#define POSTERN__NOTIFY_READY "READY=1"
+#define POSTERN__NOTIFY_STOPPING "STOPPING=1"
+/* To be sent about once a second; the manager restarts a server that does
+   not. */
+#define POSTERN__NOTIFY_ALIVE "WATCHDOG=1"
+
+/* Nobody is waiting for it if it cannot be sent. */
+void postern__notify(const char *state);
+
+#endif
