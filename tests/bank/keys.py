@@ -52,4 +52,15 @@ KEYS = [
         "a key in memory is remembered before its function has succeeded",
         ("unit/test_dedupe_memory", "a run that failed leaves no key in memory"),
     ),
+    *(Bug(
+        name,
+        story,
+        ("sim/test_guards", "guards keep their promises wherever they are"
+         " paused, by the same seeds"),
+    ) for name, story in (
+        ("marker-before-run",
+         "a guarded function is marked as done before it has run"),
+        ("lease-of-another-ignored",
+         "a guarded function runs while another process has its lease"),
+    )),
 ]
