@@ -6,7 +6,8 @@ patch, bugs/NAME.patch, that only test_bank.py applies: to a copy of the tree,
 with all the others, behind conditions postern__bug("NAME") that are true in a
 process with POSTERN_BUG=NAME (bug.h, patches.py). A catch is one of:
 
-  a case of a test program: it must fail with the bug and pass without it;
+  a case of a test program, or of a test of the command (server/NAME.py): it
+  must fail with the bug and pass without it;
 
   a rule of the simulation, which must report this rule as broken;
 

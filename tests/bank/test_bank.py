@@ -29,6 +29,7 @@ TESTS = os.path.join(BUILD, "build", "tests")  # directory of the test programs
 # URL of PostgreSQL; not set: it is not built in.
 SERVER = os.environ.get("POSTERN_TEST_POSTGRES")
 sweep.SCENARIO = os.path.join(TESTS, "crash", "scenario")
+COMMAND = "src/postern"  # which the tests in tests/server/*.py start
 CHECKER = os.path.join(HERE, "..", "checker", "check.py")
 POWER = os.path.join(HERE, "..", "crash", "test_power.py")
 # Without the sync a loss is likely, but not in every cut.
@@ -79,6 +80,9 @@ def run(command, bug=None, **more):
 def run_case(program, case, bug=None, **more):
     """Whether a case passed (None: it was not run), and the output."""
     command = [os.path.join(TESTS, program), case]
+    if program.endswith(".py"):
+        command[0] = os.path.join(HERE, "..", program)
+        more["POSTERN"] = os.path.join(BUILD, "build", COMMAND)
     if program.endswith("source_rabbitmq"):
         command.insert(0, RABBITMQ)
     if "redis" in program:
@@ -227,7 +231,8 @@ def build_copy(wanted):
     errors = patches.make(BUILD)
     programs = {case[0] for bug in wanted for case in bug.cases}
     programs |= {SIM, "crash/scenario"}
-    error = patches.build(BUILD, sorted(f"tests/{name}" for name in programs))
+    error = patches.build(BUILD, sorted(
+        COMMAND if name.endswith(".py") else f"tests/{name}" for name in programs))
     return error, errors
 
 

@@ -161,7 +161,9 @@ class Place:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("POSTERN") and name != "NO_COLOR"
+            # A bug of the bank is for the command.
+            if name.startswith("POSTERN_BUG")
+            or (not name.startswith("POSTERN") and name != "NO_COLOR")
         }
         # Handlers run in the root directory: configurations use ${DIR}.
         kept["DIR"] = self.path
