@@ -11,6 +11,7 @@
 #include "cli/brokers.h"
 #include "cli/command.h"
 #include "cli/stores.h"
+#include "server/publish_channel.h"
 #include "server/webhook_source.h"
 #include "store/store.h"
 #include "webhook/webhook.h"
@@ -60,6 +61,7 @@ int main(int argc, char **argv) {
 	postern__sqlite_own_process();
 	postern__cli_stores_register();
 	postern__cli_brokers_register();
+	postern__publish_channel_register();
 	postern__webhook_source_register();
 	/* If memory is exhausted, the kind is refused as an unknown one. */
 	(void)postern__webhook_register(NULL);

@@ -206,6 +206,7 @@ static int create_impl(const struct postern_box *box,
 		.size = sizeof setup,
 		.key = options->key ? options->key : "",
 		.dialect = box->store->ops->dialect,
+		.schema = box->store->schema,
 	};
 	union settings settings;
 	int r = choose_kind(options, &settings, &setup, error);

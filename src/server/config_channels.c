@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "core/box.h"
 #include "server/config_options.h"
+#include "server/publish_channel.h"
 
 /* Check a key or legacy key and remember where it was written. */
 static void read_key(struct postern__config *config,
@@ -326,4 +327,5 @@ void postern__config_channels_read(struct postern__config *config,
 	check_uses(config);
 	check_former_names(config);
 	postern__config_guards_check(config);
+	postern__config_publish_check(config);
 }

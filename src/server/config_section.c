@@ -498,7 +498,8 @@ static bool read_part(const struct section *self,
 	if (refused && part == &parts[POSTERN__PART_PUBLISH] &&
 			postern__config_kind_begins(entry->key)) {
 		postern__mistakes_add(&self->config->mistakes, &entry->key_place,
-				"'%s' needs one target, as in {rabbitmq: {url: URL}}",
+				"'%s' needs one target, as in {rabbitmq: {url: URL}} or "
+				"{channel: NAME}",
 				entry->key);
 	} else if (refused) {
 		postern__mistakes_add(&self->config->mistakes, &entry->key_place,

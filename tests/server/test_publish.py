@@ -394,6 +394,22 @@ def _(place):
     SERVER.sql("DROP OWNED BY shop; DROP ROLE shop")
 
 
+@case("a handler publishes to another channel exactly once")
+def _(place):
+    begin(place)
+    text = CONFIG.format(url=SERVER.url())
+    place.configure(text + "  first: {handlers: {onward: {publish:"
+                    " {channel: orders}, commit_batch: 10}}}\n")
+    server = place.serve()
+    for number in range(20):
+        place.send(f"m{number}", str(number), channel="first")
+    place.send("large", "x" * 1001, channel="first")
+    until(lambda: count("public.effect") == 20)
+    until(lambda: place.state("large", "onward") == "poisoned")
+    equal(server.stop(), 0)
+    equal(SERVER.sql("SELECT count(DISTINCT id) FROM public.effect"), ["20"])
+
+
 @case("publish_many stages all messages or none, and returns their ids")
 def _(place):
     begin(place)

@@ -373,6 +373,62 @@ def _(place):
     relay(place, "?shared=yes")
 
 
+CHAIN = """\
+store: "sqlite:shop.db{shared}"
+channels:
+  first:
+    handlers:
+      onward: {{publish: {{channel: second}}}}
+  second:
+    max_message_size: 1000B
+    handlers:
+      row: {{sql: "insert into effect (id, body) values (:id, :body)"}}
+"""
+
+
+@case("a handler publishes to another channel exactly once, under the same id")
+def _(place):
+    begin(place, CHAIN, "")
+    server = place.serve()
+    for number in range(20):
+        place.send(f"m{number}", str(number), "--source", "/shop",
+                   "--header", "a=b", channel="first")
+    place.send("large", "x" * 1001, channel="first")
+    until(lambda: count(place, "effect") == 20)
+    until(lambda: place.state("large", "onward") == "poisoned")
+    equal(server.stop(), 0)
+    equal(rows(place, "SELECT count(*), count(DISTINCT id) FROM effect"),
+          [(20, 20)])
+    shown = [row for row in place.ok("list", "--channel", "second",
+                                     "--json").json()]
+    equal(len(shown), 20)
+    equal({row["source"] for row in shown}, {"/shop"})
+    assert "max_message_size" in place.delivery("large", "onward")["last_error"]
+
+
+@case("channels that publish to each other in a cycle are refused")
+def _(place):
+    def says(words, first="second", second="third", third="last"):
+        place.configure(f"""\
+store: sqlite:shop.db
+channels:
+  first: {{handlers: {{a: {{publish: {{channel: {first}}}}}}}}}
+  second: {{handlers: {{b: {{publish: {{channel: {second}}}}}}}}}
+  third: {{handlers: {{c: {{publish: {{channel: {third}}}}}}}}}
+  last: {{}}
+""")
+        for command in ("check", "serve"):
+            if words:
+                place.fails(2, command, says=words)
+
+    says(None)
+    place.ok("check")
+    says("which is not in the configuration", third="nowhere")
+    says("its own channel", second="second")
+    says("from which its messages come back", third="first")
+    says("from which its messages come back", third="second")
+
+
 @case("with many publishers and killed servers each message is delivered once")
 def _(place):
     begin(place)

@@ -152,6 +152,9 @@ struct postern_handler_setup {
 	   read-only transaction. NULL: there is none. */
 	const char *store_file;
 	void *connection;
+	/* For create(), of a transactional handler: the schema of its store on
+	   PostgreSQL. */
+	const char *schema;
 };
 
 #define POSTERN_HANDLER_KIND_NAME_LEN_MAX 32

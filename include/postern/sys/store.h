@@ -623,8 +623,7 @@ struct postern_store_ops {
 			int64_t ttl_ms, bool *held_out, uint64_t *fence_out,
 			struct postern_error *error);
 
-	/* Release a lock; one that is not held under that fence does not
-	   change. */
+	/* Release a lock that is held under that fence, else change nothing. */
 	int (*unlock)(struct postern_store *store, const struct postern_lock *lock,
 			uint64_t node, struct postern_error *error);
 
@@ -771,6 +770,7 @@ struct postern_store {
 	void *listener_context;
 	bool markers_only;                             /* it keeps no messages */
 	const struct postern_marker_kind *marker_kind; /* NULL: none of its own */
+	const char *schema; /* of a database, by its name; NULL: it has none */
 };
 
 /* Report an event that no caller waits for, on any thread and with none of the

@@ -403,6 +403,7 @@ struct pg_store {
 	char *listen_conninfo; /* the same for listening; NULL: conninfo */
 	char *listen_place;
 	char *schema; /* quoted, with a dot behind it */
+	char schema_name[POSTERN_SCHEMA_NAME_MAX];
 	uint8_t hash_key[POSTERN__SIPHASH_KEY_LEN];
 
 	struct pg_actives active;

@@ -70,6 +70,9 @@ static int set_schema(struct pg_store *self, const char *name, size_t len,
 	}
 	(void)snprintf(self->schema, len + sizeof "\"\".", "\"%.*s\".", (int)len,
 			name);
+	(void)snprintf(self->schema_name, sizeof self->schema_name, "%.*s",
+			(int)len, name);
+	self->base.schema = self->schema_name;
 	return POSTERN_OK;
 }
 
