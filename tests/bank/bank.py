@@ -741,6 +741,13 @@ BUGS = [
             "a unit that marks another key and ends its transaction leaves neither",
         ),
     ),
+    *(Bug(name, story, ("unit/test_publish_in",
+                        "what is published commits or vanishes with the transaction"))
+      for name, story in (
+        ("staged-not-accepted", "a staged message is removed and not accepted"),
+        ("id-when-collected", "an id is generated when the message is collected"),
+        ("published-at-once", "a message is published before its transaction ends"),
+    )),
     *(Bug(name, story, ("unit/test_modes", case)) for name, story, case in (
         ("inline-first-answer", "the first handler's result is the answer for all",
          "each handler has a marker, and only what failed runs again"),
