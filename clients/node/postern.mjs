@@ -35,9 +35,10 @@ import { inspect } from "node:util";
 // Pauses between tries grow from the first to the second, and are partly random.
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 5000;
-// What one request claims, by the default of `pull.max`, and settles.
+// What one request claims, by the default of `pull.max`, and settles: 64 KiB.
 const CLAIM_COUNT_MAX = 100;
 const SETTLE_COUNT_MAX = 1000;
+const SETTLE_LEN_MAX = 60000;
 const REASON_LEN_MAX = 1000;
 // Ten years, as everywhere.
 const DELAY_MS_MAX = 10 * 365 * 86400 * 1000;
@@ -286,6 +287,33 @@ function reasonText(text) {
   return Buffer.from(text.slice(0, REASON_LEN_MAX).replaceAll("\0", " ")).toString();
 }
 
+/* One item of a request that settles. */
+function settlement(delivery, outcome) {
+  if (!outcome) return delivery.where({ outcome: "done" });
+  return delivery.where({
+    outcome: outcome.word,
+    reason: reasonText(outcome.message),
+    delay: outcome.delayMs === undefined ? undefined : duration(outcome.delayMs),
+  });
+}
+
+/* The items of as many requests as their length needs. */
+function* requestsOf(results) {
+  let [items, length] = [[], 0];
+  for (const [delivery, outcome] of results) {
+    const item = settlement(delivery, outcome);
+    const itemLength = Buffer.byteLength(JSON.stringify(item)) + ",".length;
+    if (items.length === SETTLE_COUNT_MAX
+        || (items.length > 0 && length + itemLength > SETTLE_LEN_MAX)) {
+      yield items;
+      [items, length] = [[], 0];
+    }
+    items.push(item);
+    length += itemLength;
+  }
+  if (items.length > 0) yield items;
+}
+
 /* An attribute of a CloudEvent as the value of a header. */
 function encodeAttribute(text) {
   return String(text).replace(/[^!#$&-~]+/gu, encodeURIComponent);
@@ -363,18 +391,17 @@ export class Client {
      Outcome. Resolves with a word for each: "settled", "late" (the lease was
      lost: somebody else has the delivery) or "unknown". */
   async settle(results, options = {}) {
-    const items = results.map(([delivery, outcome]) => delivery.where(outcome ? {
-      outcome: outcome.word,
-      reason: reasonText(outcome.message),
-      delay: outcome.delayMs === undefined ? undefined : duration(outcome.delayMs),
-    } : { outcome: "done" }));
-    try {
-      const answer = await this.postJson("/v1/deliveries/settle", { items }, options);
-      return answer.items.map((item) => item.status);
-    } catch (error) {
-      if (error instanceof Conflict) return ["late"]; // of one that was late
-      throw error;
+    const words = [];
+    for (const items of requestsOf(results)) {
+      try {
+        const answer = await this.postJson("/v1/deliveries/settle", { items }, options);
+        words.push(...answer.items.map((item) => item.status));
+      } catch (error) {
+        if (!(error instanceof Conflict)) throw error;
+        words.push("late"); // a single one that was late
+      }
     }
+    return words;
   }
 
   /* Make a lease end in `leaseMs` from now. Conflict: it is lost. */
@@ -553,7 +580,7 @@ export class Worker {
   async #settleAll() {
     await null; // what ends now belongs to it
     while (this.#results.length > 0) {
-      const results = this.#results.splice(0, SETTLE_COUNT_MAX);
+      const results = this.#results.splice(0);
       try {
         await this.#settle(results);
       } catch (error) {

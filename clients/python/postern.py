@@ -54,9 +54,10 @@ log = logging.getLogger("postern")
 # Pauses between tries grow from the first to the second, and are partly random.
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5
-# What one request claims, by the default of `pull.max`, and settles.
+# What one request claims, by the default of `pull.max`, and settles: 64 KiB.
 CLAIM_COUNT_MAX = 100
 SETTLE_COUNT_MAX = 1000
+SETTLE_LEN_MAX = 60000
 REASON_LEN_MAX = 1000
 # Ten years, as everywhere.
 DELAY_S_MAX = 10 * 365 * 86400
@@ -355,13 +356,15 @@ class Client:
         """Settle deliveries: pairs of a delivery and None, which is done, or an
         Outcome. Returns a word for each: 'settled', 'late' (the lease was lost:
         somebody else has the delivery) or 'unknown'."""
-        items = [settlement(delivery, outcome) for delivery, outcome in results]
-        try:
-            answer = self.post_json("/v1/deliveries/settle", {"items": items},
-                                    retry_for=retry_for)
-        except Conflict:  # of one that was late
-            return ["late"]
-        return [item["status"] for item in answer["items"]]
+        words = []
+        for items in requests_of(results):
+            try:
+                answer = self.post_json("/v1/deliveries/settle", {"items": items},
+                                        retry_for=retry_for)
+                words += [item["status"] for item in answer["items"]]
+            except Conflict:  # a single one that was late
+                words.append("late")
+        return words
 
     def extend(self, delivery, lease=60):
         """Make a lease end in `lease` seconds from now. Conflict: it is lost."""
@@ -448,6 +451,22 @@ def settlement(delivery, outcome):
     if outcome.delay is not None:
         more["delay"] = milliseconds(outcome.delay)
     return delivery.where(**more)
+
+
+def requests_of(results):
+    """The items of as many requests as their length needs."""
+    items, length = [], 0
+    for delivery, outcome in results:
+        item = settlement(delivery, outcome)
+        item_length = len(json.dumps(item)) + len(", ")
+        if items and (len(items) == SETTLE_COUNT_MAX
+                      or length + item_length > SETTLE_LEN_MAX):
+            yield items
+            items, length = [], 0
+        items.append(item)
+        length += item_length
+    if items:
+        yield items
 
 
 class Worker:
@@ -538,7 +557,7 @@ class Worker:
         last = False
         while not last:
             results = [self.results.get()]
-            while len(results) < SETTLE_COUNT_MAX and not self.results.empty():
+            while not self.results.empty():
                 results.append(self.results.get())
             last = None in results
             results = [each for each in results if each]

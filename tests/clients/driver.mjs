@@ -2,13 +2,18 @@
 // Calls clients/node/postern.mjs as driver.py calls the client for Python.
 
 import { createInterface } from "node:readline";
-import { Client, PosternError, verifyWebhook } from "../../clients/node/postern.mjs";
+import { Client, Poison, PosternError, verifyWebhook } from "../../clients/node/postern.mjs";
 
 const calls = {
   send(client, { channel, body, hex, content_type: contentType,
     correlation_id: correlationId, ...options }) {
     return client.send(channel, hex === undefined ? body : Buffer.from(hex, "hex"),
       { contentType, correlationId, ...options });
+  },
+
+  async poison_all(client, { reason }) {
+    const deliveries = await client.claim("job", { max: 100, waitMs: 0 });
+    return client.settle(deliveries.map((each) => [each, new Poison(reason)]));
   },
 
   verify(client, { secrets, headers, body, now }) {

@@ -22,6 +22,12 @@ def send(client, call):
     return client.send(call["channel"], body, **options)._asdict()
 
 
+def poison_all(client, call):
+    deliveries = client.claim("job", max=100, wait=0)
+    return client.settle([(each, postern.Poison(call["reason"]))
+                          for each in deliveries])
+
+
 def verify(_, call):
     return postern.verify_webhook(call["secrets"], call["headers"], call["body"],
                                   now=call["now"])
