@@ -152,6 +152,20 @@ def _(place):
         assert b"ok" not in npm.run("verify-webhook.js", SECRET, stdin=wrong)
 
 
+@case("a secret that cannot be read holds its handler until it can")
+def _(place):
+    receiver = Receiver()
+    hooks(place, {"mail": hook(receiver.url(), options=", secret_file: s")})
+    send(place, "m1")
+    equal(failed(place, "m1", "mail", "secret: ")["failures"], 0)
+    equal(receiver.requests, [])
+    place.write("late", SECRET + "\n")
+    os.chmod(place.file("late"), 0o600)
+    os.rename(place.file("late"), place.file("s"))
+    equal(ended(place, "m1", "mail", "done")["failures"], 0)
+    assert receiver.requests[0].headers["webhook-signature"]
+
+
 @case("the answer decides: done, poisoned, or another attempt")
 def _(place):
     receiver = Receiver()
