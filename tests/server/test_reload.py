@@ -24,6 +24,10 @@ channels:
 """
 
 
+# Messages of each sender; the build sets CUTS for sanitizers.
+EACH = 40 if "CUTS" in os.environ else 200
+
+
 def config(key="log", word="one", more="", token="a" * 40):
     return CONFIG.format(key=key, word=word, more=more or "timeout: 30s",
                          token=token)
@@ -144,7 +148,7 @@ def _(place):
     def send(first):
         client = http.client.HTTPConnection(server.url[len("http://"):],
                                             timeout=PATIENCE_S)
-        for i in range(first, first + 200):
+        for i in range(first, first + EACH):
             client.request("POST", "/v1/channels/orders/messages", body="x", headers={
                 "Authorization": f"Bearer {'a' * 40}", "X-Message-Id": f"m{i}"})
             response = client.getresponse()
@@ -166,8 +170,8 @@ def _(place):
     place.configure(config(key="log0", more="legacy_keys: [log, log1]"))
     for thread in threads:
         thread.join()
-    equal(len(sent), 600)
-    until(lambda: len(place.read("log.out").splitlines()) == 600)
+    equal(len(sent), 3 * EACH)
+    until(lambda: len(place.read("log.out").splitlines()) >= 3 * EACH)
     ran = sorted(line.split()[1] for line in place.read("log.out").splitlines())
     equal(ran, sorted(sent))
     equal(place.ok("list", "--state", "pending", "--json").json(), [])
