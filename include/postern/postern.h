@@ -16,6 +16,7 @@
 #include <postern/message.h>
 #include <postern/metrics.h>
 #include <postern/publish.h>
+#include <postern/pull.h>
 #include <postern/runner.h>
 #include <postern/source.h>
 #include <postern/version.h>

@@ -221,6 +221,8 @@ int postern__box_create(struct postern_store *store,
 	postern__list_init(&box->generations);
 	postern__list_init(&box->ready);
 	postern__list_init(&box->due);
+	postern__list_init(&box->pulls_over);
+	box->pull_until_ms = POSTERN__NEVER;
 	int r = init_conditions(box, error);
 	if (!r) {
 		r = make_groups(box, error);

@@ -113,6 +113,14 @@ struct postern_box {
 	/* When the watchdog runs next; a new deadline moves it nearer. */
 	int64_t watch_at_ms;
 
+	/* pull.c: how many claims wait, and those whose handler was removed; when
+	   the next wait ends at the earliest, and when to look for pull leases that
+	   have ended, by the monotonic clock. */
+	size_t pulls_waiting;
+	struct postern__list pulls_over; /* of postern__pull.link */
+	int64_t pull_until_ms;
+	int64_t pull_ended_at_ms;
+
 	/* Orphaned handlers, as this node has observed them without interruption.
 	   Used by the one thread that sweeps, without the mutex. */
 	struct postern__orphaned *orphaned;

@@ -18,6 +18,7 @@
 #include "base/utf8.h"
 #include "core/accept.h"
 #include "core/maintenance.h"
+#include "core/pull.h"
 #include "core/run.h"
 #include "core/shown.h"
 #include "core/tenure.h"
@@ -356,10 +357,14 @@ int postern__cancel(struct postern_box *box, struct postern_edit *edit,
 		.uncounted = edit->uncounted,
 		.reason = edit->reason,
 	};
-	postern_memory_destroy(memory);
 	if (r || edit->dry_run) {
 		edit->count = !r;
-		return r;
+		goto out;
+	}
+	if (row.node == POSTERN_NODE_PULL) {
+		r = postern__pull_cancel(box, edit, &row, error);
+		edit->count = !r;
+		goto out;
 	}
 	bool requested = false;
 	r = ask(box, edit, &row, &request, &requested, error);
@@ -374,5 +379,7 @@ int postern__cancel(struct postern_box *box, struct postern_edit *edit,
 				&leased, NULL);
 	}
 	edit->count = !r;
+out:
+	postern_memory_destroy(memory);
 	return r;
 }

@@ -13,6 +13,7 @@
 #include "core/box.h"
 #include "core/breaker.h"
 #include "core/maintenance.h"
+#include "core/pull.h"
 #include "core/rate.h"
 #include "core/reason.h"
 #include "core/run.h"
@@ -36,6 +37,9 @@ static bool needs_claim(const struct postern_box *box,
    held is probed later. POSTERN__NEVER: not as things are now. */
 static int64_t handler_claim_at_ms(const struct postern_box *box,
 		const struct postern__handler_state *state) {
+	if (postern__handler_is_pulled(state->handler)) {
+		return postern__pull_at_ms(box, state);
+	}
 	int64_t probe_at = postern__breaker_probe_at_ms(state);
 	bool later = probe_at > postern__box_now_ms(box);
 	if (!later && !needs_claim(box, state->handler)) {
@@ -46,10 +50,12 @@ static int64_t handler_claim_at_ms(const struct postern_box *box,
 
 int64_t postern__claim_at_ms(const struct postern_box *box) {
 	bool may = box->leasing && !postern__why_not_process(box);
+	int64_t at = postern__pulls_check_at_ms(box);
 	if (!may) {
-		return POSTERN__NEVER;
+		return at;
 	}
-	int64_t at = postern__rate_reserve_at_ms(box);
+	int64_t reserve_at = postern__rate_reserve_at_ms(box);
+	at = reserve_at < at ? reserve_at : at;
 	at = box->pauses_end_ms < at ? box->pauses_end_ms : at;
 	postern__list_each(link, &box->due) {
 		const struct postern__handler_state *state =
@@ -68,6 +74,11 @@ static void set_due(struct postern_box *box,
 	if (at != POSTERN__NEVER) {
 		postern__list_push_back(&box->due, &state->due);
 	}
+}
+
+void postern__claim_asked(struct postern_box *box,
+		struct postern__handler_state *state) {
+	set_due(box, state, POSTERN__NEVER);
 }
 
 /* The state by which the handler's deliveries are claimed: its own, or that of
@@ -106,6 +117,7 @@ void postern__claim_hint(struct postern_box *box,
 }
 
 void postern__claim_hint_all(struct postern_box *box) {
+	box->pull_ended_at_ms = 0;
 	const struct postern_generation *generation = box->generation;
 	for (size_t i = 0; i < generation->handler_count; i++) {
 		postern__claim_hint(box, generation->handlers[i], 0);
@@ -184,7 +196,7 @@ static void fill_wants(struct postern_box *box, bool all, struct wants *wants) {
 			wants->bytes_max += share_bytes - handler->state->held_bytes;
 		}
 		/* A hint that arrives during the claim sets it again. */
-		set_due(box, handler->state, POSTERN__NEVER);
+		postern__claim_asked(box, handler->state);
 	}
 }
 

@@ -17,6 +17,7 @@
 #include "core/inline.h"
 #include "core/maintenance.h"
 #include "core/recent.h"
+#include "core/pull.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -412,6 +413,7 @@ static int append_handler(struct postern_generation *generation,
 	generation->handlers[generation->handler_count++] = handler;
 	generation->transactional_count += handler->impl->transactional;
 	generation->rated_count += handler->policy.rate_count > 0;
+	generation->pulled_count += postern__handler_is_pulled(handler);
 	return POSTERN_OK;
 }
 
@@ -425,6 +427,7 @@ static int create_state(struct postern__handler *handler,
 	state->handler = handler;
 	state->due_at_ms = POSTERN__NEVER;
 	postern__list_init(&state->queue);
+	postern__list_init(&state->pulls);
 	handler->state = state;
 	return POSTERN_OK;
 }

@@ -123,6 +123,10 @@ struct postern__handler_state {
 	   monotonic clock; POSTERN__NEVER if none is known. */
 	int64_t due_at_ms;
 	struct postern__list due; /* box->due, unless due_at_ms is NEVER */
+	/* Of a pull handler: claims that wait, of postern__pull.link, and when one
+	   was made last (0: never), by the monotonic clock. */
+	struct postern__list pulls;
+	int64_t pulled_ms;
 	struct postern__handler_meter meter;
 	/* For health.c, by the monotonic clock: when the queue began to have runs,
 	   when a run ended last, when the handler was resumed. */
@@ -150,6 +154,7 @@ struct postern_generation {
 	size_t handler_count;
 	size_t transactional_count; /* of its handlers */
 	size_t rated_count;         /* of them: those with a rate */
+	size_t pulled_count;        /* of them: those that workers claim */
 };
 
 /* The generation in place, with a reference of the caller. */

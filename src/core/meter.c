@@ -86,6 +86,25 @@ void postern__meter_start(struct postern_run *run) {
 					run->content->message.received_at_ms);
 }
 
+void postern__meter_pulled(const struct postern_box *box,
+		struct postern__handler *handler,
+		const struct postern_claimed *claimed) {
+	const struct postern_clock *clock = &box->clock;
+	if (claimed->message && claimed->fence <= 1 + (uint64_t)claimed->returns) {
+		postern__histogram_add(&handler->state->meter.lag,
+				postern__duration_bounds,
+				clock->wall_ms(clock->context) -
+						claimed->message->received_at_ms);
+	}
+}
+
+void postern__meter_late(struct postern_box *box,
+		struct postern__handler *handler) {
+	(void)pthread_mutex_lock(&box->mutex);
+	handler->state->meter.ended[POSTERN__ENDED_FENCED]++;
+	(void)pthread_mutex_unlock(&box->mutex);
+}
+
 static enum postern__ended ended_of(const struct postern_run *run) {
 	const struct postern_settlement *settlement = &run->settlement;
 	switch (settlement->to) {

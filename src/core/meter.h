@@ -14,6 +14,8 @@
 struct postern__content;
 struct postern__channel;
 struct postern_box;
+struct postern__handler;
+struct postern_claimed;
 struct postern_run;
 
 #define POSTERN__BUCKET_COUNT 16
@@ -72,6 +74,13 @@ void postern__meter_accept(const struct postern__content *content);
 void postern__meter_commit(struct postern_box *box, size_t count, int64_t ms);
 /* The run starts. */
 void postern__meter_start(struct postern_run *run);
+/* A worker has claimed a delivery of the handler. */
+void postern__meter_pulled(const struct postern_box *box,
+		struct postern__handler *handler,
+		const struct postern_claimed *claimed);
+/* Without the mutex: a worker's result came too late. */
+void postern__meter_late(struct postern_box *box,
+		struct postern__handler *handler);
 /* The settlement of the run is durable, or was refused as stale. */
 void postern__meter_end(const struct postern_run *run);
 

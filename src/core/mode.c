@@ -5,6 +5,7 @@
  */
 
 #include "core/inline.h"
+#include "core/pull.h"
 
 #include "base/fail.h"
 #include "base/pattern.h"
@@ -194,6 +195,13 @@ bool postern__channel_guards(const struct postern__channel *channel,
 int postern__mode_check_handler(const struct postern__handler *handler,
 		struct postern_error *error) {
 	const struct postern__channel *channel = handler->channel;
+	if (postern__channel_is_inline(channel) &&
+			postern__handler_is_pulled(handler)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"handler '%s' is of the kind '%s', whose workers claim what is "
+				"stored: use mode 'inbox' for channel '%s'",
+				handler->key, handler->impl->kind->name, channel->name);
+	}
 	if (!postern__channel_is_inline(channel) || !handler->impl->transactional ||
 			guards_all(channel) || names_handler(channel, handler->key)) {
 		return POSTERN_OK;

@@ -215,7 +215,7 @@ static void take_reserved(struct postern_box *box,
 	}
 }
 
-static int reserve_for(struct postern_box *box,
+int postern__rate_reserve(struct postern_box *box,
 		struct postern__handler *handler, uint32_t wanted,
 		struct postern_error *error) {
 	struct postern_reservation reservation = {
@@ -272,7 +272,7 @@ int postern__rates_reserve(struct postern_box *box,
 		if (!handler) {
 			break;
 		}
-		r = reserve_for(box, handler, wanted, error);
+		r = postern__rate_reserve(box, handler, wanted, error);
 		postern__generation_release(handler->generation);
 	}
 	return r;

@@ -35,6 +35,10 @@ void postern__rate_use(struct postern__handler *handler);
    monotonic clock; POSTERN__NEVER: for none. */
 int64_t postern__rate_reserve_at_ms(const struct postern_box *box);
 
+/* Without the mutex: reserve up to `wanted` starts of one handler. */
+int postern__rate_reserve(struct postern_box *box,
+		struct postern__handler *handler, uint32_t wanted,
+		struct postern_error *error);
 /* Without the mutex: reserve starts for the handlers that wait for them. */
 int postern__rates_reserve(struct postern_box *box,
 		struct postern_error *error);

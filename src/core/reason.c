@@ -9,6 +9,7 @@
 #include "core/accept.h"
 #include "core/breaker.h"
 #include "core/inline.h"
+#include "core/pull.h"
 #include "core/rate.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -30,6 +31,7 @@ const char *postern__reason_name(enum postern__reason reason) {
 		[POSTERN__REASON_SUSPECTS] = "suspects",
 		[POSTERN__REASON_CONCURRENCY] = "concurrency",
 		[POSTERN__REASON_STORE] = "store",
+		[POSTERN__REASON_PULL] = "pull",
 	};
 	return names[reason];
 }
@@ -177,6 +179,9 @@ static enum postern__reason why_not_handler(
 enum postern__reason postern__why_not_lease(const struct postern_box *box,
 		const struct postern__handler *handler, size_t bytes) {
 	enum postern__reason reason = why_not_handler(handler);
+	if (!reason && postern__handler_is_pulled(handler)) {
+		reason = POSTERN__REASON_PULL;
+	}
 	if (reason) {
 		return reason;
 	}

@@ -21,7 +21,8 @@ enum postern__reason {
 	POSTERN__REASON_ROOM,        /* its share of the run queue is used up */
 	POSTERN__REASON_SUSPECTS,    /* a suspect runs, or must run, alone */
 	POSTERN__REASON_CONCURRENCY, /* as many runs as its policy allows */
-	POSTERN__REASON_STORE        /* transactions: all in use, or failing */
+	POSTERN__REASON_STORE,       /* transactions: all in use, or failing */
+	POSTERN__REASON_PULL         /* workers claim its deliveries: pull.h */
 };
 
 /* With the mutex. */

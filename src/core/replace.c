@@ -16,6 +16,7 @@
 #include "core/generation.h"
 #include "core/kept_rules.h"
 #include "core/maintenance.h"
+#include "core/pull.h"
 #include "core/run.h"
 
 #include "base/fail.h"
@@ -135,6 +136,7 @@ static void forget_due(struct postern_generation *generation) {
 		if (state->handler == generation->handlers[i]) {
 			state->due_at_ms = POSTERN__NEVER;
 			postern__list_remove(&state->due);
+			postern__pulls_abandon(generation->box, state);
 		}
 	}
 }

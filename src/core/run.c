@@ -357,8 +357,11 @@ void postern__run_settle_to(struct postern_run *run, enum postern_settle_to to,
 		postern__inline_settled(run);
 		return;
 	}
-	postern__list_push_back(&box->settlements, &run->item.link);
 	box->settling++;
+	if (run->pulled) {
+		return; /* the caller writes it */
+	}
+	postern__list_push_back(&box->settlements, &run->item.link);
 	(void)pthread_cond_signal(&box->wake);
 }
 
@@ -389,7 +392,9 @@ static void settle_failure(struct postern_run *run, int64_t delay_ms,
 	uint32_t failures = run->failures + 1;
 	/* An inline run is tried again as long as its sender sends it. */
 	bool last = failures >= policy->max_attempts && !run->content->is_inline;
-	postern__breaker_failure(run, reason);
+	if (!run->unblamed) {
+		postern__breaker_failure(run, reason);
+	}
 	postern__run_settle_to(run,
 			last ? POSTERN_SETTLE_POISONED : POSTERN_SETTLE_PENDING, failures,
 			last ? 0 : delay_ms, name, reason);

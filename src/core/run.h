@@ -59,6 +59,8 @@ struct postern_run {
 	bool retry_after;   /* settled with the delay that the handler asked for */
 	bool lag_counted;   /* see postern__meter_start() */
 	bool stopping;      /* cancelled because the runner stops */
+	bool pulled;        /* of a pull lease: pull_settle.c writes it */
+	bool unblamed;      /* its failure says nothing about the handler */
 	atomic_bool cancel; /* by an operator: its outcome is ignored */
 	bool cancel_uncounted;
 	char *cancel_reason;                  /* NULL: none, or out of memory */
@@ -68,6 +70,7 @@ struct postern_run {
 	int64_t ended_ms;    /* monotonic: when its settlement was queued */
 	int64_t deadline_ms; /* monotonic; POSTERN__NEVER: no timeout */
 	int64_t lease_end_ms;
+	int64_t held_ms; /* of a pull lease: how long its worker had it */
 	uint64_t epoch;
 	void *data;
 	/* Inside a transaction or a guard: where postern_run_finish() stores the
@@ -171,6 +174,10 @@ int64_t postern__claim_at_ms(const struct postern_box *box);
 void postern__claim_hint(struct postern_box *box,
 		struct postern__handler *handler, int64_t delay_ms);
 void postern__claim_hint_all(struct postern_box *box);
+/* With the mutex: the store is being asked for the handler; a hint that arrives
+   meanwhile counts. */
+void postern__claim_asked(struct postern_box *box,
+		struct postern__handler_state *state);
 /* With the mutex: a handler may have room again; wake the claimer if a claim is
    due before its sleep ends. */
 void postern__claim_nudge(struct postern_box *box);

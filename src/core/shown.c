@@ -23,6 +23,7 @@
 #include "base/fail.h"
 #include "base/host.h"
 #include "core/maintenance.h"
+#include "core/pull.h"
 #include "core/reason.h"
 #include "core/run.h"
 
@@ -363,6 +364,17 @@ static bool show_node(const struct postern__view *view,
 	return false;
 }
 
+/* A worker has it, on no node: `next_at_ms` is the end of its lease. */
+static void show_pulled(const struct postern__view *view,
+		struct postern_row *row) {
+	row->shown = row->next_at_ms > view->now_ms ? POSTERN_STATE_RUNNING
+												: POSTERN_STATE_STUCK;
+	row->until_ms = row->next_at_ms;
+	row->started_at_ms = row->leased_at_ms;
+	row->next_at_ms = 0;
+	row->node = 0;
+}
+
 static void show_leased(const struct postern__view *view,
 		struct postern_row *row) {
 	const struct known_run key = {
@@ -371,6 +383,10 @@ static void show_leased(const struct postern__view *view,
 		.handler = row->handler_id,
 		.fence = row->fence,
 	};
+	if (row->node == POSTERN_NODE_PULL) {
+		show_pulled(view, row);
+		return;
+	}
 	if (!show_node(view, row)) {
 		return;
 	}
@@ -453,6 +469,11 @@ static void count_own_runs(struct postern_box *box,
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 
+/* What workers have claimed is in no queue, and no node runs it. */
+static void count_pulled(struct postern_handler_stats *handler) {
+	handler->running = handler->leased;
+}
+
 /* Leases are counted in the store, runs by the nodes, perhaps a moment
    earlier. */
 static void balance(struct postern_handler_stats *handler) {
@@ -478,6 +499,12 @@ void postern__view_stats(struct postern__view *view,
 		}
 	}
 	for (size_t i = 0; i < stats->handler_count; i++) {
+		const struct postern__handler *own =
+				own_handler(view, stats->handlers[i].key);
+		if (own && postern__handler_is_pulled(own)) {
+			count_pulled((struct postern_handler_stats *)(uintptr_t)&stats
+								 ->handlers[i]);
+		}
 		balance((struct postern_handler_stats *)(uintptr_t)&stats->handlers[i]);
 	}
 }

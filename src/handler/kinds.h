@@ -37,6 +37,7 @@ int postern__kind_check(const struct postern_handler_setup *setup,
 extern const struct postern_handler_kind postern__callback_kind;
 extern const struct postern_handler_kind postern__sql_kind;
 extern const struct postern_handler_kind postern__exec_kind;
+extern const struct postern_handler_kind postern__pull_kind;
 
 /* A program without a configuration: there are no options. */
 struct postern__callback_settings {
@@ -47,6 +48,11 @@ struct postern__callback_settings {
 
 struct postern__sql_settings {
 	const char *sql;
+};
+
+struct postern__pull_settings {
+	int64_t lease_ms;
+	uint32_t max;
 };
 
 struct postern__exec_settings {

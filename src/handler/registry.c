@@ -22,6 +22,7 @@ static const struct postern_handler_kind *const own_kinds[] = {
 	&postern__callback_kind,
 	&postern__sql_kind,
 	&postern__exec_kind,
+	&postern__pull_kind,
 };
 #define OWN_COUNT (sizeof own_kinds / sizeof own_kinds[0])
 _Static_assert(POSTERN_HANDLER_KIND_NAME_LEN_MAX ==
@@ -133,6 +134,12 @@ static int check_row(const struct postern_handler_kind *kind,
 	if (kind->asynchronous && kind->transactional) {
 		return fail_row(kind,
 				"asynchronous and transactional exclude each other", error);
+	}
+	if (kind->pull &&
+			(kind->asynchronous || kind->transactional || kind->in_process)) {
+		return fail_row(kind,
+				"pull excludes asynchronous, transactional and in_process",
+				error);
 	}
 	if (kind->asynchronous && kind->concurrency == 0) {
 		return fail_row(kind,

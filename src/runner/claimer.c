@@ -7,6 +7,7 @@
 #include "runner/runner.h"
 
 #include "core/maintenance.h"
+#include "core/pull.h"
 #include "core/rate.h"
 #include "core/run.h"
 
@@ -36,6 +37,9 @@ static int claim_batch(struct postern_runner *runner, bool pauses,
 	}
 	if (!r) {
 		r = postern__rates_reserve(box, error);
+	}
+	if (!r) {
+		r = postern__pulls_serve(box, error);
 	}
 	return r;
 }

@@ -31,6 +31,7 @@
 #include "core/box.h"
 #include "core/commit.h"
 #include "core/maintenance.h"
+#include "core/pull.h"
 #include "core/run.h"
 #include "core/tenure.h"
 #include "runner/runner.h"
@@ -409,6 +410,7 @@ int postern_runner_drain(struct postern_runner *runner, int64_t grace_ms,
 	box->draining = true;
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__point("drain.before");
+	postern__pulls_end(box);
 	postern__return_queued(box, true);
 	postern__point("drain.given-back");
 

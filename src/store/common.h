@@ -48,6 +48,10 @@ int postern__channel_resolve(struct postern_enrol_channel *channel,
 void postern__channel_set_first(struct postern_enrol_channel *channel,
 		const char *name);
 
+/* So long a pull lease may have ended before recover() makes it pending: the
+   nodes that have its handler take it over at once. */
+#define POSTERN__PULL_ABANDONED_MS ((int64_t)3600 * 1000)
+
 /* Sets all units to their state before a run: POSTERN_OK and POSTERN_DONE. */
 void postern__units_reset(struct postern_unit *units, size_t count);
 /* Whether the unit's completion is to be written in the transaction. */

@@ -236,6 +236,23 @@ static int memory_groups(struct postern_store *store,
 			postern__mem_groups(self, filter, memory, out, count_out, error));
 }
 
+static int memory_read_pulls(struct postern_store *store,
+		struct postern_pull_row *rows, size_t count,
+		struct postern_memory *memory, struct postern_error *error) {
+	struct memory_store *self = mutex_acquire(store);
+	return mutex_release(self,
+			postern__mem_read_pulls(self, rows, count, memory, error));
+}
+
+static int memory_extend(struct postern_store *store,
+		struct postern_pull_row *row, int64_t lease_ms, int64_t *until_ms_out,
+		struct postern_error *error) {
+	struct memory_store *self = mutex_acquire(store);
+	(void)error;
+	postern__mem_extend(self, row, lease_ms, until_ms_out);
+	return mutex_release(self, POSTERN_OK);
+}
+
 static void memory_destroy(struct postern_store *store) {
 	assert(is_memory(store));
 	struct memory_store *self = container_of(store, struct memory_store, base);
@@ -277,7 +294,9 @@ static void memory_destroy(struct postern_store *store) {
 	.read_pauses = memory_read_pauses, \
 	.read_closed = memory_read_closed, \
 	.groups = memory_groups, \
-	.read_retention = memory_read_retention
+	.read_retention = memory_read_retention, \
+	.read_pulls = memory_read_pulls, \
+	.extend = memory_extend
 /* clang-format on */
 
 static const struct postern_store_ops memory_ops = {

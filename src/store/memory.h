@@ -243,6 +243,15 @@ int postern__mem_apply(struct memory_store *self, struct postern_batch *batch,
 int postern__mem_claim(struct memory_store *self,
 		const struct postern_claim *claim, struct postern_memory *memory,
 		struct postern_claims *out, struct postern_error *error);
+/* memory_pull.c: pull leases. */
+int postern__mem_claim_ended(struct memory_store *self,
+		const struct postern_claim *claim, struct postern_memory *memory,
+		struct postern_claims *out, struct postern_error *error);
+int postern__mem_read_pulls(struct memory_store *self,
+		struct postern_pull_row *rows, size_t count,
+		struct postern_memory *memory, struct postern_error *error);
+void postern__mem_extend(struct memory_store *self,
+		struct postern_pull_row *row, int64_t lease_ms, int64_t *until_ms_out);
 int postern__mem_recover(struct memory_store *self,
 		const struct postern_recovery *recovery, struct postern_recovered *out,
 		struct postern_error *error);

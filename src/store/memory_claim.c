@@ -24,6 +24,7 @@ struct chosen {
 struct choice {
 	uint64_t node;
 	int64_t now;
+	int64_t lease_ms; /* of pull leases */
 	struct chosen *items;
 	size_t count;
 	size_t body_bytes;
@@ -41,6 +42,9 @@ static void choose_delivery(struct memory_store *self, struct choice *choice,
 	choice->count++;
 	choice->body_bytes += delivery->message->data.body_len;
 	postern__mem_make_leased(self, delivery, choice->node, choice->now);
+	if (choice->node == POSTERN_NODE_PULL) {
+		delivery->due_at_ms = choice->now + choice->lease_ms;
+	}
 }
 
 static void choice_roll_back(struct memory_store *self,
@@ -225,16 +229,21 @@ int postern__mem_claim(struct memory_store *self,
 				"lock '%s' is no longer held by this node", claim->lock->name);
 	}
 	int r = POSTERN_OK;
+	int64_t now = postern__mem_now(self);
+	if (now < self->now_max_ms - POSTERN__CLOCK_STEP_MS) {
+		postern__mem_pending_repair(self, now);
+	}
+	if (claim->ended) {
+		return postern__mem_claim_ended(self, claim, memory, out, error);
+	}
 	struct choice choice = {
 		.node = claim->node,
-		.now = postern__mem_now(self),
+		.now = now,
+		.lease_ms = claim->lease_ms,
 		.items = malloc(chosen_count_max(self, claim) * sizeof(struct chosen)),
 	};
 	if (!choice.items) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	}
-	if (choice.now < self->now_max_ms - POSTERN__CLOCK_STEP_MS) {
-		postern__mem_pending_repair(self, choice.now);
 	}
 	if (claim->max > 0) {
 		choose_suspects(self, claim, &choice);

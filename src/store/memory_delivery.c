@@ -219,6 +219,15 @@ void postern__mem_pending_repair(struct memory_store *self, int64_t now) {
 			heap_insert(heap, delivery);
 		}
 	}
+	postern__list_each(item, &self->leased) {
+		struct memory_delivery *delivery =
+				container_of(item, struct memory_delivery, set);
+		if (delivery->leased_at_ms > now) {
+			/* Of a pull lease, which is as long as before. */
+			delivery->due_at_ms -= delivery->leased_at_ms - now;
+			delivery->leased_at_ms = now;
+		}
+	}
 	self->now_max_ms = now;
 }
 

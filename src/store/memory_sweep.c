@@ -105,8 +105,11 @@ static bool lease_is_lost(struct memory_store *self,
 		const struct postern_recovery *recovery,
 		const struct memory_delivery *delivery, int64_t now) {
 	return delivery->node != recovery->node &&
-		   (recovery->lock ||
-				   !postern__mem_node_is_live(self, delivery->node, now));
+		   (delivery->node == POSTERN_NODE_PULL
+						   ? delivery->due_at_ms <=
+									 now - POSTERN__PULL_ABANDONED_MS
+						   : recovery->lock || !postern__mem_node_is_live(self,
+													   delivery->node, now));
 }
 
 int postern__mem_recover(struct memory_store *self,
@@ -203,6 +206,7 @@ static uint64_t orphan_count(struct memory_store *self, uint64_t asking,
 		count +=
 				postern__mem_handler(self, delivery->handler)->owner == owner &&
 				delivery->node != asking &&
+				delivery->node != POSTERN_NODE_PULL &&
 				!postern__mem_node_is_live(self, delivery->node, now);
 	}
 	return count;

@@ -16,6 +16,7 @@ extern const struct tap_case window_cases[];
 extern const struct tap_case settle_cases[];
 extern const struct tap_case claim_cases[];
 extern const struct tap_case clock_cases[];
+extern const struct tap_case pull_cases[];
 extern const struct tap_case recover_cases[];
 extern const struct tap_case suspect_cases[];
 extern const struct tap_case lock_cases[];

@@ -38,6 +38,7 @@ int main(int argc, char **argv) {
 		settle_cases,
 		claim_cases,
 		clock_cases,
+		pull_cases,
 		recover_cases,
 		suspect_cases,
 		lock_cases,

@@ -157,6 +157,12 @@ struct postern_handler_setup {
 	const char *schema;
 };
 
+/* Limits of the claims of a pull handler. */
+struct postern_pull_limits {
+	int64_t lease_ms; /* of a claim that names none */
+	uint32_t max;     /* deliveries of one claim */
+};
+
 #define POSTERN_HANDLER_KIND_NAME_LEN_MAX 32
 #define POSTERN_HANDLER_KIND_COUNT_MAX 64
 #define POSTERN_HANDLER_KIND_OPTION_COUNT_MAX 32
@@ -228,6 +234,14 @@ struct postern_handler_kind {
 	 */
 	int (*check)(const struct postern_handler_setup *setup,
 			struct postern_error *error);
+
+	/*
+	 * Not NULL: workers outside of the process claim the deliveries, see
+	 * postern/pull.h, and no run is ever started. Writes the limits of the
+	 * claims of a handler. Excludes in_process, transactional and asynchronous.
+	 */
+	void (*pull)(const struct postern_handler *handler,
+			struct postern_pull_limits *out);
 };
 
 /*

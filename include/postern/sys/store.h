@@ -28,7 +28,8 @@
  * - Times are those of the store's clock: a caller passes delays, never points
  *   in time.
  * - `node` is a node id, never 0. A node that is not enrolled must not lease; a
- *   store need not check that.
+ *   store need not check that. POSTERN_NODE_PULL is no node: under it, claim()
+ *   and apply() make and settle pull leases.
  * - The caller has checked the arguments; texts are within the limits of
  *   message.h. What an argument points to is borrowed for the call; results
  *   are allocated in the postern_memory that is passed in.
@@ -43,6 +44,7 @@
 #include <postern/message.h>
 #include <postern/sys/marker.h>
 #include <postern/sys/rate.h>
+#include <postern/sys/store_claim.h>
 #include <postern/sys/store_enrol.h>
 #include <postern/sys/store_view.h>
 #include <stdbool.h>
@@ -79,18 +81,6 @@ struct postern_store_options {
 	/* Only its markers are used, and transact() with a mark: a file that is
 	   shared is then not owned, and another process may own it. */
 	bool markers_only;
-};
-
-#define POSTERN_LOCK_NAME_LEN_MAX 200
-
-/*
- * A named lock as its owner knows it. Every acquisition raises its fence, and
- * every change under a lock names the fence: if an owner is suspended past the
- * end of its lock, the store refuses its changes as stale.
- */
-struct postern_lock {
-	const char *name;
-	uint64_t fence;
 };
 
 /*
@@ -191,12 +181,13 @@ enum postern_settle_to {
 
 /*
  * The end of one lease. Takes effect only if the delivery is leased by the
- * node under exactly this fence; otherwise code is POSTERN_E_STALE and
- * nothing changes. If it is repeated because the result of the first call was
- * lost, it has the code of the first time, in stores where results can be lost.
- * Any settlement clears crashes and suspicion. Each one except RETURNED and
- * DONE keeps an attempt (fence, times, outcome, error), the last
- * POSTERN_ATTEMPTS_KEPT of a delivery; a DONE needs no other record.
+ * node (for POSTERN_NODE_PULL: has a pull lease) under exactly this fence;
+ * otherwise code is POSTERN_E_STALE and nothing changes. If it is repeated
+ * because the result of the first call was lost, it has the code of the first
+ * time, in stores where results can be lost. Any settlement clears crashes and
+ * suspicion. Each one except RETURNED and DONE keeps an attempt (fence, times,
+ * outcome, error), the last POSTERN_ATTEMPTS_KEPT of a delivery; a DONE needs
+ * no other record.
  *
  * PENDING and POISONED store the group of the error, if it has one, with the
  * delivery, and an example of the group, see groups(). A delivery that is
@@ -236,53 +227,6 @@ struct postern_batch {
 	size_t settlement_count;
 	struct postern_accept *accepts;
 	size_t accept_count;
-};
-
-struct postern_want {
-	int64_t handler; /* a handler id; its aliases are claimed, too */
-	uint32_t max;
-	bool in_process;
-};
-
-struct postern_claim {
-	uint64_t node;
-	/* NULL: not needed. If it is lost: POSTERN_E_STALE. */
-	const struct postern_lock *lock;
-	const struct postern_want *wants;
-	size_t want_count;
-	size_t max;       /* of all wants together */
-	size_t bytes_max; /* stop after the body that exceeds this */
-};
-
-enum postern_suspicion {
-	POSTERN_NO_SUSPECT = 0,
-	POSTERN_SUSPECT_GROUP, /* one of several suspects */
-	POSTERN_SUSPECT_SOLO   /* the only one: if lost, a crash is counted */
-};
-
-struct postern_claimed {
-	int64_t seq;
-	int64_t handler; /* the id it is stored under */
-	size_t want;     /* the index of the want it was claimed for */
-	int64_t channel;
-	uint64_t fence; /* after this claim */
-	uint32_t failures;
-	uint32_t breaks;  /* settlements with `broke` since it was opened */
-	uint32_t returns; /* settlements with `shared` since it was opened */
-	enum postern_suspicion suspicion;
-	/* NULL: the message is missing; the caller poisons the delivery. */
-	const struct postern_message *message;
-};
-
-struct postern_claims {
-	struct postern_claimed *items;
-	size_t count;
-	/* Milliseconds until the next pending delivery of a wanted handler that is
-	   not paused is due; 0 if some are due that were not claimed, -1 if there
-	   is none. */
-	int64_t next_due_ms;
-	/* Suspects of the wanted in-process handlers that are not claimed. */
-	uint64_t suspects_waiting;
 };
 
 /* What nodes tell each other about a handler, see share(). */
@@ -756,6 +700,19 @@ struct postern_store_ops {
 	int (*keep_rules)(struct postern_store *store,
 			struct postern_kept_rule *rules, size_t count,
 			struct postern_memory *memory, struct postern_error *error);
+
+	/* Read pull leases by message, handler and fence. */
+	int (*read_pulls)(struct postern_store *store,
+			struct postern_pull_row *rows, size_t count,
+			struct postern_memory *memory, struct postern_error *error);
+	/*
+	 * Make a pull lease end in lease_ms from now, also one that has ended and
+	 * was not taken over. Changes only `code` of the row; for POSTERN_OK,
+	 * *until_ms_out is its end.
+	 */
+	int (*extend)(struct postern_store *store, struct postern_pull_row *row,
+			int64_t lease_ms, int64_t *until_ms_out,
+			struct postern_error *error);
 };
 
 /* The common head. A store embeds it as the first member, named `base`. */

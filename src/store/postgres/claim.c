@@ -71,6 +71,7 @@ static int read_row(const struct pg_query *query, int row,
 		.returns = (uint32_t)postern__pg_get(query, row, RETURNS),
 		.suspicion =
 				(enum postern_suspicion)postern__pg_get(query, row, SUSPICION),
+		.held_ms = postern__pg_get(query, row, WAITING),
 	};
 	if (postern__pg_is_null(query, row, CHANNEL)) {
 		return POSTERN_OK; /* the message has been removed */
@@ -199,10 +200,11 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 	postern__pg_int8(&query, claim->bytes_max < INT64_MAX
 									 ? (int64_t)claim->bytes_max
 									 : INT64_MAX);
+	postern__pg_int8(&query, claim->lease_ms);
 	postern__point("postgres-claim.before");
 	int r = postern__pg_run(&query,
 			"SELECT * FROM @claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,"
-			" $11, $12, $13)",
+			" $11, $12, $13, $14)",
 			error);
 	postern__point("postgres-claim.after");
 	if (r == POSTERN_OK) {
@@ -215,6 +217,36 @@ static int claim_due(struct pg_connection *connection, struct work *work,
 		 */
 		postern__pg_set_latest(connection->store,
 				postern__pg_get(&query, postern__pg_rows(&query) - 1, NOW));
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+/* Takes over deliveries whose pull lease has ended. */
+static int claim_ended(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	const struct postern_claim *claim = work->claim;
+	char timeout[24];
+	(void)snprintf(timeout, sizeof timeout, "%lld",
+			(long long)connection->store->lock_timeout_ms);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_node(&query, claim->node);
+	postern__pg_now(&query);
+	postern__pg_lock_of(&query, claim->lock);
+	postern__pg_text(&query, timeout);
+	EACH_WANT(PG_INT4, postern__pg_int4(&query, want->handler));
+	postern__pg_int4(&query,
+			claim->max < INT32_MAX ? (int64_t)claim->max : INT32_MAX);
+	postern__point("postgres-ended.before");
+	int r = postern__pg_run(&query,
+			"SELECT * FROM @claim_ended_1($1, $2, $3, $4, $5, $6, $7)", error);
+	postern__point("postgres-ended.after");
+	if (r == POSTERN_OK) {
+		r = read_claim_result(&query, work, error);
+	}
+	if (r == POSTERN_OK) {
+		work->xid = postern__pg_get(&query, postern__pg_rows(&query) - 1, XID);
 	}
 	postern__pg_end(&query);
 	return r;
@@ -269,7 +301,8 @@ static int claim_in_transaction(struct pg_connection *connection, void *context,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	r = claim_due(connection, work, error);
+	r = work->claim->ended ? claim_ended(connection, work, error)
+						   : claim_due(connection, work, error);
 	work->ending = r == POSTERN_OK;
 	postern__point("postgres-claim.read");
 	return work->xid ? postern__pg_finish_known(connection, work->xid,

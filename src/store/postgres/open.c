@@ -16,6 +16,7 @@
 #include "base/container.h"
 #include "base/fail.h"
 #include "store/postgres/postgres.h"
+#include "store/postgres/pull.h"
 #include "store/postgres/reports.h"
 #include "store/publish.h"
 #include "store/store.h"
@@ -225,6 +226,8 @@ static const struct postern_store_ops pg_ops = {
 	.read_closed = postern__pg_read_closed,
 	.read_retention = postern__pg_read_retention,
 	.keep_rules = postern__pg_keep_rules,
+	.read_pulls = postern__pg_read_pulls,
+	.extend = postern__pg_extend,
 	.stranded = postern__pg_stranded,
 	.reserve = postern__pg_reserve,
 	.report_runs = postern__pg_report_runs,

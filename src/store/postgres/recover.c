@@ -65,9 +65,10 @@ static int recover_leases(struct pg_connection *connection, struct work *work,
 	postern__pg_int4(&query, POSTERN_ATTEMPTS_KEPT);
 	postern__pg_text(&query, POSTERN__CRASH_ERROR);
 	postern__pg_group(&query, postern__error_group(POSTERN__CRASH_ERROR));
+	postern__pg_int8(&query, POSTERN__PULL_ABANDONED_MS);
 	postern__point("postgres-recover.before");
 	int r = postern__pg_run(&query,
-			"SELECT * FROM @recover_1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+			"SELECT * FROM @recover_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 			error);
 	postern__point("postgres-recover.after");
 	if (r == POSTERN_OK) {

@@ -536,7 +536,7 @@ int postern__sqlite_batch_apply(struct sqlite_store *self,
 void postern__sqlite_batch_end(struct sqlite_store *self,
 		const struct postern_batch *batch) {
 	next_seq_advance(self, batch);
-	if (self->only_node != batch->node) {
+	if (self->only_node != batch->node && batch->node != POSTERN_NODE_PULL) {
 		self->only_node = 0;
 	}
 }

@@ -275,9 +275,10 @@ static int read_pick(struct sqlite_store *self, const struct pick *pick,
 	return r == POSTERN_OK ? ended : r;
 }
 
-static int lease_pick(struct sqlite_store *self, uint64_t node,
-		const struct pick *pick, int64_t now, struct postern_memory *memory,
-		struct postern_claimed *out, struct postern_error *error) {
+static int lease_pick(struct sqlite_store *self,
+		const struct postern_claim *claim, const struct pick *pick, int64_t now,
+		struct postern_memory *memory, struct postern_claimed *out,
+		struct postern_error *error) {
 	bool found;
 	int r = read_pick(self, pick, memory, out, &found, error);
 	if (r != POSTERN_OK) {
@@ -294,16 +295,18 @@ static int lease_pick(struct sqlite_store *self, uint64_t node,
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
 			"UPDATE postern_open SET node = ?3, since = ?4, fence = ?5,"
-			" starts = starts + 1, solo = ?6, suspect = iif(?7, suspect, 0)"
+			" starts = starts + 1, solo = ?6, suspect = iif(?7, suspect, 0),"
+			" due_at = iif(?3 = -1, ?8, due_at)"
 			" WHERE seq = ?1 AND handler = ?2");
 	postern__sqlite_bind_int(&query, 1, pick->seq);
 	postern__sqlite_bind_int(&query, 2, pick->handler);
-	postern__sqlite_bind_int(&query, 3, (int64_t)node);
+	postern__sqlite_bind_int(&query, 3, (int64_t)claim->node);
 	postern__sqlite_bind_int(&query, 4, now);
 	postern__sqlite_bind_int(&query, 5, (int64_t)out->fence);
 	postern__sqlite_bind_int(&query, 6,
 			pick->suspicion == POSTERN_SUSPECT_SOLO);
 	postern__sqlite_bind_int(&query, 7, pick->suspicion != POSTERN_NO_SUSPECT);
+	postern__sqlite_bind_int(&query, 8, now + claim->lease_ms);
 	postern__sqlite_count(self, pick->handler, POSTERN_STATE_PENDING,
 			out->failures, -1);
 	postern__sqlite_count(self, pick->handler, POSTERN_STATE_LEASED, 0, 1);
@@ -322,7 +325,7 @@ static int lease_all(struct sqlite_store *self,
 		if (pick->suspicion == POSTERN_NO_SUSPECT && bytes > claim->bytes_max) {
 			break;
 		}
-		r = lease_pick(self, claim->node, pick, now, memory, item, error);
+		r = lease_pick(self, claim, pick, now, memory, item, error);
 		bytes += r == POSTERN_OK && item->message ? item->message->body_len : 0;
 		out->count++;
 	}
@@ -393,7 +396,8 @@ static int claim_in_gate(struct sqlite_store *self,
 		r = next_due(self, claim, now, &out->next_due_ms, error);
 	}
 	r = postern__sqlite_finish(self, r, error);
-	if (r == POSTERN_OK && self->only_node != claim->node) {
+	if (r == POSTERN_OK && self->only_node != claim->node &&
+			claim->node != POSTERN_NODE_PULL) {
 		self->only_node = 0;
 	}
 	return r;
@@ -418,7 +422,10 @@ int postern__sqlite_claim(struct postern_store *store,
 	for (size_t i = 0; !any && i < claim->want_count; i++) {
 		any = has_claimable(self, &claim->wants[i]);
 	}
-	if (r == POSTERN_OK && any) {
+	if (r == POSTERN_OK && claim->ended) {
+		r = postern__sqlite_claim_ended(self, claim, now, memory, &claims,
+				error);
+	} else if (r == POSTERN_OK && any) {
 		r = claim_in_gate(self, claim, now, &picks, memory, &claims, error);
 	}
 	postern__sqlite_gate_leave(self);

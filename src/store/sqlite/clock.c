@@ -34,8 +34,9 @@ int postern__sqlite_clock_repair(struct sqlite_store *self, int64_t now,
 		struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"UPDATE postern_open SET due_at = ?1, since = ?1"
-			" WHERE node IS NULL AND since > ?1");
+			"UPDATE postern_open SET since = ?1,"
+			" due_at = iif(node IS NULL, ?1, due_at - since + ?1)"
+			" WHERE (node IS NULL OR node = -1) AND since > ?1");
 	postern__sqlite_bind_int(&query, 1, now);
 	int r = postern__sqlite_end(&query, error);
 	if (r == POSTERN_OK) {

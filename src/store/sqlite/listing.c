@@ -52,7 +52,7 @@ enum { SOURCE_OPEN, SOURCE_LEDGER, SOURCE_PARKED };
 static const char *const columns[SQLITE_LISTING_SOURCES] = {
 	[SOURCE_OPEN] = "SELECT d.seq, d.handler, iif(d.node IS NULL, 1, 2),"
 					" d.fence, d.failures, d.starts, d.crashes,"
-					" iif(d.node IS NULL, d.due_at, 0),"
+					" iif(d.node IS NULL OR d.node = -1, d.due_at, 0),"
 					" iif(d.node IS NULL, 0, d.since), 0, d.node, " LAST_ERROR
 					", d.error_group," MESSAGE_COLUMNS,
 	[SOURCE_LEDGER] =

@@ -30,7 +30,13 @@ static int count_leases(struct sqlite_store *self,
 		for (size_t i = 0; i < stats->handler_count; i++) {
 			node->leased += stats->handlers[i].leased;
 		}
-		return POSTERN_OK;
+		size_t pulled = 0;
+		int r = count_rows(self,
+				"SELECT count(*) FROM postern_open INDEXED BY postern_open_pull"
+				" WHERE node = -1",
+				&pulled, error);
+		node->leased -= pulled < node->leased ? pulled : node->leased;
+		return r;
 	}
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->reader,

@@ -74,9 +74,12 @@ static int find_lost(struct recovery *recovery,
 			"SELECT seq, handler, fence, failures, crashes, suspect, solo,"
 			" since FROM postern_open"
 			" WHERE node IS NOT NULL AND node <> ?1"
-			" AND (?2 OR node NOT IN (SELECT node FROM postern_node))");
+			" AND iif(node = -1, due_at <= ?3,"
+			" ?2 OR node NOT IN (SELECT node FROM postern_node))");
 	postern__sqlite_bind_int(&query, 1, (int64_t)request->node);
 	postern__sqlite_bind_int(&query, 2, request->lock != NULL);
+	postern__sqlite_bind_int(&query, 3,
+			recovery->now - POSTERN__PULL_ABANDONED_MS);
 	while (memory && postern__sqlite_row(&query)) {
 		memory = lost_reserve(recovery);
 		if (!memory) {

@@ -722,6 +722,17 @@ int postern__sqlite_channel_find(struct sqlite_store *self, const char *name,
 		int64_t *id_out, struct postern_error *error);
 int postern__sqlite_channel_enrol(struct sqlite_store *self,
 		struct postern_enrol_channel *channel, struct postern_error *error);
+/* pull.c: pull leases. */
+int postern__sqlite_claim_ended(struct sqlite_store *self,
+		const struct postern_claim *claim, int64_t now,
+		struct postern_memory *memory, struct postern_claims *out,
+		struct postern_error *error);
+int postern__sqlite_read_pulls(struct postern_store *store,
+		struct postern_pull_row *rows, size_t count,
+		struct postern_memory *memory, struct postern_error *error);
+int postern__sqlite_extend(struct postern_store *store,
+		struct postern_pull_row *row, int64_t lease_ms, int64_t *until_ms_out,
+		struct postern_error *error);
 int postern__sqlite_keep_rules(struct postern_store *store,
 		struct postern_kept_rule *rules, size_t count,
 		struct postern_memory *memory, struct postern_error *error);

@@ -218,6 +218,7 @@ CREATE TABLE @seen (
 );
 
 -- Open deliveries: pending (node IS NULL) or leased; since: when that began.
+-- node -1: a pull lease, which ends at due_at.
 -- suspect: the group of deliveries one of which may have crashed its process, 0
 -- for none; solo: leased as the only suspect, so that losing its node is a
 -- crash. order_hash: for channels that keep an order. error_group: of the last
@@ -258,6 +259,7 @@ CREATE INDEX open_due ON @open (handler, due_at, seq)
 CREATE INDEX open_suspect ON @open (suspect) WHERE suspect > 0;
 CREATE INDEX open_group ON @open (error_group, seq, handler)
 	WHERE error_group IS NOT NULL;
+CREATE INDEX open_pull ON @open (handler, due_at) WHERE node = -1;
 
 -- Deliveries that have ended. state: 3 done, 4 poisoned, 5 discarded. handler:
 -- 0 for a parked message that was discarded. duration: of the last run in ms,

@@ -903,7 +903,8 @@ BEGIN
 	PERFORM pg_advisory_xact_lock_shared(-p_node);
 	now := coalesce(p_now, @now_ms());
 	SELECT round INTO v_round FROM @node WHERE node = p_node;
-	held := FOUND
+	-- Pull leases belong to no node.
+	held := p_node = -1 OR FOUND
 		AND (p_lock IS NULL OR @holds_lock_1(p_node, p_lock, p_lock_fence));
 	IF v_round > p_round THEN
 		RAISE 'the batch is of an earlier round'
@@ -1083,6 +1084,8 @@ END $$;
 -- Deliveries that this node returned to idle nodes are left to them for a
 -- second.
 --
+-- p_pull_lease: with p_node -1, how long the pull leases last.
+--
 -- m_handler, m_from: for this id, read deliveries that are due since then
 -- before the others. Claimed ones stay in the index until it is vacuumed, and a
 -- node that drains a large backlog would scan all of them each time.
@@ -1090,7 +1093,7 @@ END $$;
 CREATE FUNCTION @claim_1(p_node bigint, p_now bigint, p_latest bigint,
 	p_lock text, p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
 	w_max integer[], w_in_process boolean[], m_handler integer[],
-	m_from bigint[], p_max integer, p_bytes bigint)
+	m_from bigint[], p_max integer, p_bytes bigint, p_pull_lease bigint)
 	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
 		breaks integer, returns integer, suspicion smallint, want integer, channel integer, id text, source text, type text,
 		subject text, "time" text, content_type text, correlation_id text,
@@ -1125,7 +1128,7 @@ DECLARE
 	v_next bigint := -1;
 BEGIN
 	PERFORM set_config('lock_timeout', p_lock_timeout, true);
-	IF NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
+	IF p_node <> -1 AND NOT @holds_1(p_node, p_lock, p_lock_fence) THEN
 		RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
 			NULL::integer, NULL::integer, NULL::integer, NULL::smallint,
 			NULL::integer, NULL::integer, NULL,
@@ -1150,8 +1153,9 @@ BEGIN
 			ORDER BY k.id, w.n) AS i;
 
 	IF v_now < p_latest - 1000 THEN
-		UPDATE @open o SET due_at = v_now, since = v_now
-			WHERE o.node IS NULL AND o.since > v_now;
+		UPDATE @open o SET since = v_now, due_at =
+			CASE WHEN o.node IS NULL THEN v_now ELSE o.due_at - o.since + v_now END
+			WHERE (o.node IS NULL OR o.node = -1) AND o.since > v_now;
 		m_handler := '{}';
 	END IF;
 	v_reached := ARRAY(SELECT coalesce(m_from[array_position(m_handler, i)], 0)
@@ -1245,7 +1249,8 @@ BEGIN
 		WITH leased AS (
 			UPDATE @open o SET node = p_node, since = v_now,
 				fence = o.fence + 1, starts = o.starts + 1,
-				returned_by = NULL,
+				returned_by = NULL, due_at =
+					CASE p_node WHEN -1 THEN v_now + p_pull_lease ELSE o.due_at END,
 				solo = u.n <= v_suspects AND v_suspicion = 2,
 				suspect = CASE WHEN u.n <= v_suspects THEN o.suspect ELSE 0 END
 			FROM unnest(v_places) WITH ORDINALITY AS u (place, n)
@@ -1311,6 +1316,79 @@ BEGIN
 		NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
 		NULL::bigint, true, v_now, v_next, v_waiting,
 		pg_current_xact_id_if_assigned()::text::bigint, v_ids, v_reached;
+END $$;
+
+-- Takes over deliveries of these handlers whose pull lease has ended, at most
+-- p_max. The result is that of claim_1, but for waiting: of a delivery, how long
+-- its worker had it; and next_due: when the next pull lease ends.
+CREATE FUNCTION @claim_ended_1(p_node bigint, p_now bigint, p_lock text,
+	p_lock_fence bigint, p_lock_timeout text, w_handler integer[],
+	p_max integer)
+	RETURNS TABLE (seq bigint, handler integer, fence bigint, failures integer,
+		breaks integer, returns integer, suspicion smallint, want integer, channel integer, id text, source text, type text,
+		subject text, "time" text, content_type text, correlation_id text,
+		traceparent text, transport text, headers bytea, body bytea,
+		received_at bigint, held boolean, now bigint, next_due bigint,
+		waiting bigint, xid bigint, reached_handler integer[],
+		reached bigint[])
+	LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+	v_now bigint := coalesce(p_now, @now_ms());
+	v_held boolean;
+	v_next bigint;
+BEGIN
+	PERFORM set_config('lock_timeout', p_lock_timeout, true);
+	v_held := @holds_1(p_node, p_lock, p_lock_fence);
+	IF v_held THEN
+		RETURN QUERY
+			WITH ids AS (
+				SELECT DISTINCT ON (k.id) k.id, w.n::integer AS want
+				FROM unnest(w_handler) WITH ORDINALITY AS w (handler, n)
+				JOIN @handler h ON h.id = w.handler
+				JOIN @handler k ON k.owner = h.owner ORDER BY k.id, w.n
+			), found AS MATERIALIZED (
+				SELECT o.ctid AS place, o.since, i.want FROM ids i
+				JOIN LATERAL (SELECT p.ctid, p.since FROM @open p
+					WHERE p.node = -1 AND p.handler = i.id AND p.due_at <= v_now
+					ORDER BY p.due_at LIMIT p_max FOR UPDATE SKIP LOCKED) AS o
+					ON true
+				LIMIT p_max
+			), taken AS (
+				UPDATE @open o SET node = p_node, since = v_now,
+					fence = o.fence + 1
+				FROM found f WHERE o.ctid = f.place AND o.node = -1
+				RETURNING o.seq, o.handler, o.fence, o.failures, o.breaks,
+					o.returns, f.want, f.since
+			)
+			SELECT t.seq, t.handler, t.fence, t.failures, coalesce(t.breaks, 0),
+				coalesce(t.returns, 0), 0::smallint, t.want,
+				m.channel, m.id, coalesce(m.source, c.first_name, c.name),
+				m.type, m.subject, m.time, m.content_type, m.correlation_id,
+				m.traceparent, m.transport, m.headers, m.body, m.received_at,
+				NULL::boolean, NULL::bigint, NULL::bigint,
+				greatest(v_now - t.since, 0), NULL::bigint, NULL::integer[],
+				NULL::bigint[]
+			FROM taken t
+			LEFT JOIN LATERAL (SELECT * FROM @message k WHERE k.seq = t.seq
+				OFFSET 0) AS m ON true
+			LEFT JOIN @channel c ON c.id = m.channel;
+		SELECT min(o.due_at) INTO v_next
+			FROM unnest(w_handler) AS w (handler)
+			JOIN @handler h ON h.id = w.handler
+			JOIN @handler k ON k.owner = h.owner
+			JOIN LATERAL (SELECT p.due_at FROM @open p
+				WHERE p.node = -1 AND p.handler = k.id
+				ORDER BY p.due_at LIMIT 1) AS o ON true;
+	END IF;
+	RETURN QUERY SELECT NULL::bigint, NULL::integer, NULL::bigint,
+		NULL::integer, NULL::integer, NULL::integer, NULL::smallint,
+		NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL::bytea, NULL::bytea,
+		NULL::bigint, v_held, v_now,
+		CASE WHEN v_next IS NULL THEN -1 ELSE greatest(v_next - v_now, 0) END,
+		0::bigint,
+		pg_current_xact_id_if_assigned()::text::bigint, NULL::integer[],
+		NULL::bigint[];
 END $$;
 
 -- Records for which of these handlers the node is idle, p_idle. Returns for each
@@ -1760,6 +1838,7 @@ END $$;
 
 -- Recovers the leases of expired nodes, and under a lock those of all others.
 -- p_all: read every lease, whether a node is known to have expired or not.
+-- p_abandoned: so long ago, in ms, pull leases have ended that are recovered.
 --
 -- A delivery that was leased by an expired node and may have crashed its
 -- process becomes suspect: the lost members of one group become two groups, the
@@ -1769,7 +1848,7 @@ END $$;
 -- stopped in the middle of it and has not expired yet.
 CREATE FUNCTION @recover_1(p_node bigint, p_now bigint, p_lock text,
 	p_lock_fence bigint, p_all boolean, p_max integer, p_kept integer,
-	p_error text, p_group bigint,
+	p_error text, p_group bigint, p_abandoned bigint,
 	OUT held boolean, OUT released bigint, OUT suspects bigint,
 	OUT poisoned bigint, OUT more boolean)
 	LANGUAGE plpgsql SET lock_timeout = 250 SET jit = off AS $$
@@ -1806,8 +1885,9 @@ BEGIN
 		JOIN @handler h ON h.id = o.handler
 		JOIN @handler w ON w.id = h.owner
 		WHERE o.node IS NOT NULL AND o.node <> p_node
-			AND (p_lock IS NOT NULL
-				OR o.node NOT IN (SELECT n.node FROM @node n))
+			AND CASE o.node WHEN -1 THEN o.due_at <= v_now - p_abandoned
+				ELSE p_lock IS NOT NULL
+					OR o.node NOT IN (SELECT n.node FROM @node n) END
 		ORDER BY guilty, o.suspect, o.seq, o.handler
 		LIMIT p_max + 1
 		FOR UPDATE OF o
@@ -1909,6 +1989,7 @@ BEGIN
 			UNION ALL
 			SELECT o.handler, count(*) FROM @open o
 				WHERE o.handler = ANY (v_orphans) AND o.node IS NOT NULL
+					AND o.node <> -1
 					AND o.node NOT IN (SELECT n.node FROM @node n)
 					AND EXISTS (SELECT 1 FROM @gone)
 				GROUP BY o.handler) AS c

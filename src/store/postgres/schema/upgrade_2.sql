@@ -49,6 +49,7 @@ ALTER TABLE @node_handler ADD COLUMN idle boolean NOT NULL DEFAULT false;
 ALTER TABLE @ledger ADD COLUMN error_group bigint;
 CREATE INDEX open_group ON @open (error_group, seq, handler)
 	WHERE error_group IS NOT NULL;
+CREATE INDEX open_pull ON @open (handler, due_at) WHERE node = -1;
 CREATE INDEX ledger_group ON @ledger (error_group, seq, handler)
 	WHERE error_group IS NOT NULL;
 CREATE TABLE @sample (
