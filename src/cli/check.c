@@ -126,7 +126,7 @@ static void check_kind(struct check *check,
    a timeout is set, or `none` was chosen. */
 static void check_timeout(struct check *check,
 		const struct postern__config_handler *handler) {
-	if (handler->values.timeout_ms <= 0 &&
+	if (!handler->kind->pull && handler->values.timeout_ms <= 0 &&
 			postern__config_origin_of(&handler->values, "timeout")->source ==
 					POSTERN__CONFIG_DEFAULT) {
 		report(check, POSTERN__EXIT_OK,

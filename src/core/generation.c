@@ -16,8 +16,8 @@
 #include "core/breaker.h"
 #include "core/inline.h"
 #include "core/maintenance.h"
-#include "core/recent.h"
 #include "core/pull.h"
+#include "core/recent.h"
 
 #include <assert.h>
 #include <stdio.h>

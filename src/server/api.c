@@ -47,6 +47,8 @@ enum route_flags {
 	OF_CHANNEL = 32,
 	OF_HANDLER = 64,
 	OF_ROUTE = 128,
+	/* Not logged as a request of an operator. */
+	ROUTINE = 256,
 };
 
 #define ANYONE POSTERN__PERMIT_NOTHING
@@ -81,6 +83,9 @@ static const struct route {
 	{ "POST", "/v1/deliveries/{}/{}/cancel", OPERATE, OF_HANDLER, postern__route_cancel },
 	{ "POST", "/v1/deliveries/retry", OPERATE, OF_ROUTE, postern__route_retry_all },
 	{ "POST", "/v1/deliveries/discard", OPERATE, OF_ROUTE, postern__route_discard_all },
+	{ "POST", "/v1/deliveries/settle", OPERATE, OF_ROUTE | ROUTINE, postern__route_settle },
+	{ "POST", "/v1/deliveries/{}/{}/extend", OPERATE, OF_HANDLER | ROUTINE, postern__route_extend },
+	{ "POST", "/v1/handlers/{}/claim", OPERATE, QUICK | OF_HANDLER | ROUTINE, postern__route_claim },
 	{ "POST", "/v1/handlers/{}/pause", OPERATE, OF_HANDLER, postern__route_pause },
 	{ "POST", "/v1/handlers/{}/resume", OPERATE, OF_HANDLER, postern__route_resume },
 	{ "POST", "/v1/channels/{}/close", OPERATE, OF_CHANNEL, postern__route_close },
@@ -473,6 +478,10 @@ bool postern__api_is_quick(const char *method, const char *path,
 		const char *query) {
 	unsigned flags = flags_of(method, path);
 	return (flags & QUICK) && !((flags & PLAIN) && query);
+}
+
+bool postern__api_is_routine(const char *method, const char *path) {
+	return flags_of(method, path) & ROUTINE;
 }
 
 const char *postern__request_header(const struct postern__request *request,

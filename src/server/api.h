@@ -115,6 +115,10 @@ struct postern__request {
 	/* What the sender may do; NULL: everything. Outlives the request. */
 	const struct postern__grant *grant;
 	bool ingest_only; /* it came over ingest_listen */
+	/* Whether the sender still waits for the response; NULL: not known. Valid
+	   until the response is complete. */
+	bool (*wanted)(void *context);
+	void *wanted_context;
 };
 
 #define POSTERN__RESPONSE_HEADER_COUNT_MAX 4
@@ -186,6 +190,10 @@ size_t postern__api_body_len_max(const struct postern__api *api,
    none. */
 bool postern__api_is_quick(const char *method, const char *path,
 		const char *query);
+
+/* Whether the request is one of those that programs make all the time, and that
+   no log needs. */
+bool postern__api_is_routine(const char *method, const char *path);
 
 /*
  * Whether a request's header of this name is stored with the message. Not for

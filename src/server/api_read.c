@@ -279,12 +279,8 @@ static void write_base64(struct postern__buf *buf, const void *bytes,
 	postern__buf_append_char(buf, '"');
 }
 
-/*
- * "body" if it is text, "body_base64" if not, "body_omitted" if it is longer
- * than *room_left, which is reduced by what is shown. A zero byte is valid
- * UTF-8, but many JSON parsers do not accept it.
- */
-static void write_body(struct postern__buf *buf,
+/* A zero byte is valid UTF-8, but many JSON parsers do not accept it. */
+void postern__write_body(struct postern__buf *buf,
 		const struct postern_message *message, size_t *room_left) {
 	const char *bytes = message->body;
 	size_t len = message->body_len;
@@ -304,15 +300,11 @@ static void write_body(struct postern__buf *buf,
 	}
 }
 
-static void write_message(struct postern__buf *buf, const char *store,
-		const struct postern_detail *detail) {
-	const struct postern_message *message = detail->message;
-
-	postern__json_pair_text(buf, "store", store);
-	postern__json_pair_int(buf, "seq", detail->seq);
+void postern__write_attributes(struct postern__buf *buf,
+		const struct postern_message *message, const char *channel) {
 	postern__json_pair_text(buf, "id", message->id);
 	postern__json_pair_text(buf, "source", message->source);
-	postern__json_pair_text(buf, "channel", detail->channel);
+	postern__json_pair_text(buf, "channel", channel);
 	postern__json_pair_text(buf, "type", message->type);
 	postern__json_pair_text(buf, "subject", message->subject);
 	postern__json_pair_text(buf, "time", message->time);
@@ -328,6 +320,15 @@ static void write_message(struct postern__buf *buf, const char *store,
 		postern__json_close(buf, '}');
 	}
 	postern__json_close(buf, ']');
+}
+
+static void write_message(struct postern__buf *buf, const char *store,
+		const struct postern_detail *detail) {
+	const struct postern_message *message = detail->message;
+
+	postern__json_pair_text(buf, "store", store);
+	postern__json_pair_int(buf, "seq", detail->seq);
+	postern__write_attributes(buf, message, detail->channel);
 	postern__json_pair_text(buf, "transport", message->transport);
 	postern__write_time(buf, "received_at", message->received_at_ms);
 	postern__write_time(buf, "completed_at", detail->completed_at_ms);
@@ -375,7 +376,7 @@ static void write_detail(struct postern__call *call, const char *store,
 	struct postern__buf *buf = &call->response->body;
 	postern__json_open(buf, '{');
 	write_message(buf, store, detail);
-	write_body(buf, detail->message, room_left);
+	postern__write_body(buf, detail->message, room_left);
 	postern__json_pair_uint(buf, "duplicates", detail->duplicate_count);
 	postern__write_time(buf, "duplicate_at", detail->duplicate_at_ms);
 	write_conflicts(buf, detail);

@@ -155,8 +155,9 @@ static bool guards_handler(const struct postern__config_channel *channel,
 	return all && channel->values.mode == POSTERN_MODE_GUARD;
 }
 
-/* What is transactional needs the transaction of a guard or of the inbox. */
-static void check_transactional(struct postern__config *config,
+/* What is transactional needs the transaction of a guard or of the inbox, and
+   what is pulled needs the inbox. */
+static void check_kinds(struct postern__config *config,
 		const struct postern__config_channel *channel) {
 	for (size_t i = 0; i < channel->handler_count; i++) {
 		const struct postern__config_handler *handler = &channel->handlers[i];
@@ -172,6 +173,13 @@ static void check_transactional(struct postern__config *config,
 					channel->values.mode == POSTERN_MODE_GUARD
 							? ", and name the handler in guard.handlers"
 							: "");
+		}
+		if (channel->values.mode != POSTERN_MODE_INBOX && handler->kind &&
+				handler->kind->pull) {
+			postern__mistakes_add(&config->mistakes, &place,
+					"handler '%.60s' is of the kind '%s', whose workers claim "
+					"what is stored: use mode inbox",
+					handler->key, handler->kind->name);
 		}
 	}
 }
@@ -268,7 +276,7 @@ void postern__config_guard_read(struct postern__config *config,
 	check_settings(config, node, channel);
 	check_store(config, channel);
 	check_required(config, channel);
-	check_transactional(config, channel);
+	check_kinds(config, channel);
 	check_windows(config, channel);
 	check_dedupe(config, channel);
 }

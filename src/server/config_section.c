@@ -53,7 +53,6 @@ static const struct part {
 	[POSTERN__PART_TYPES] = { "types", POSTERN__IN_HANDLER, 0 },
 	[POSTERN__PART_LEGACY_KEYS] = { "legacy_keys", POSTERN__IN_HANDLER, 0 },
 	[POSTERN__PART_WEBHOOK] = { "webhook", POSTERN__IN_HANDLER, NEVER },
-	[POSTERN__PART_PULL] = { "pull", POSTERN__IN_HANDLER, NEVER },
 	[POSTERN__PART_PUBLISH] = { "publish", POSTERN__IN_HANDLER, NEVER },
 	[POSTERN__PART_PLUGIN] = { "plugin", POSTERN__IN_HANDLER, NEVER },
 };

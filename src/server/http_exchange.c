@@ -17,6 +17,7 @@
 #include "server/http_exchange.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <postern/error.h>
 #include <postern/sys/clock.h>
 #include <stdlib.h>
@@ -308,6 +309,15 @@ static const char *transport_of(const struct postern__exchange *exchange) {
 																	 : "http";
 }
 
+/* Whether the client is still there; on any thread, while the connection is
+   suspended, so nobody else reads from it. */
+static bool is_wanted(void *context) {
+	const struct postern__exchange *exchange = context;
+	struct pollfd fd = { .fd = exchange->peer->fd, .events = POLLRDHUP };
+	return poll(&fd, 1, 0) <= 0 ||
+		   !(fd.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
 /*
  * The headers were read. True: read the body. False: respond now and close the
  * connection.
@@ -322,6 +332,8 @@ static bool request_begin(struct postern__exchange *exchange,
 	exchange->request.transport = transport_of(exchange);
 	exchange->request.ingest_only =
 			exchange->peer->listener->address->ingest_only;
+	exchange->request.wanted = is_wanted;
+	exchange->request.wanted_context = exchange;
 	if (check_framing(exchange) || refuse_crowd(exchange)) {
 		return false;
 	}
@@ -443,7 +455,9 @@ static void log_change(const struct postern__exchange *exchange) {
 void postern__exchange_run(struct postern__exchange *exchange) {
 	postern__api_handle(exchange->site->api, &exchange->request,
 			&exchange->response);
-	if (strcmp(exchange->request.method, "POST") == 0) {
+	if (strcmp(exchange->request.method, "POST") == 0 &&
+			!postern__api_is_routine(exchange->request.method,
+					exchange->path)) {
 		log_change(exchange);
 	}
 	response_complete(exchange);

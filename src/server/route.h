@@ -61,6 +61,9 @@ postern__route postern__route_close;
 postern__route postern__route_open;
 postern__route postern__route_cleanup;
 postern__route postern__route_marks;
+postern__route postern__route_claim;
+postern__route postern__route_settle;
+postern__route postern__route_extend;
 postern__route postern__route_health;
 postern__route postern__route_ready;
 postern__route postern__route_metrics;
@@ -117,6 +120,16 @@ void postern__response_header(struct postern__response *response,
 
 /* Write the sources of this process under this name; others have their own. */
 void postern__write_sources(const struct postern__call *call, const char *name);
+
+/* The members of a message, but for its body. */
+void postern__write_attributes(struct postern__buf *buf,
+		const struct postern_message *message, const char *channel);
+/*
+ * "body" if it is text, "body_base64" if not, "body_omitted" if it is longer
+ * than *room_left, which is reduced by what is shown.
+ */
+void postern__write_body(struct postern__buf *buf,
+		const struct postern_message *message, size_t *room_left);
 
 /* A time; null for 0, which means none. */
 void postern__write_time(struct postern__buf *buf, const char *name,

@@ -118,7 +118,7 @@ def _(place):
     place.fails(2, "check",
                 says="7:9: handler 'keep' has two kinds, 'copy' and 'exec'")
     place.configure(config().replace("copy:", "# copy:") + "        lease: 1m\n")
-    place.fails(2, "check", says="has no kind; add 'sql', 'exec' or 'copy'")
+    place.fails(2, "check", says="has no kind; add 'sql', 'exec', 'pull' or 'copy'")
     place.configure(config().replace("copy:", "cpoy:"))
     place.fails(2, "check", says="did you mean 'copy'?")
 

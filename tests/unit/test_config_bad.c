@@ -364,8 +364,6 @@ static void not_in_this_version(void) {
 				"f:1:31: the channel's name 'a b' may only have letters, "
 				"digits "
 				"and -_." },
-		{ "channels: {c: {handlers: {h: {pull: {}}}}}",
-				"f:1:31: 'pull' is not in this version" },
 		{ "channels: {c: {handlers: {h: {webhook: {url: x}}}}}",
 				"f:1:31: 'webhook' is not in this version" },
 		{ "channels: {c: {handlers: {h: {publish: }}}}",
@@ -456,9 +454,11 @@ static void bad_channels(void) {
 				"f:1:27: the handler key 'h h' may only have letters, digits "
 				"and -_.:/" },
 		{ "channels: {c: {handlers: {h: }}}",
-				"f:1:27: handler 'h' has no kind; add 'sql' or 'exec'" },
+				"f:1:27: handler 'h' has no kind; add 'sql', 'exec' or "
+				"'pull'" },
 		{ "channels: {c: {handlers: {h: {types: [a]}}}}",
-				"f:1:27: handler 'h' has no kind; add 'sql' or 'exec'" },
+				"f:1:27: handler 'h' has no kind; add 'sql', 'exec' or "
+				"'pull'" },
 		{ "channels: {c: {handlers: {h: {sql: reindex, exec: [/bin/true]}}}}",
 				"f:1:45: handler 'h' has two kinds, 'sql' and 'exec'; remove "
 				"one" },

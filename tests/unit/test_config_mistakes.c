@@ -74,7 +74,7 @@ static void every_level(void) {
 			"f:15:17: exec: the program 'true' must have an absolute path\n"
 			"f:15:33: a pattern is empty\n"
 			"f:15:37: pattern '*********' has 9 stars; at most 8 are allowed\n"
-			"f:16:7: handler 'j' has no kind; add 'sql' or 'exec'\n");
+			"f:16:7: handler 'j' has no kind; add 'sql', 'exec' or 'pull'\n");
 }
 
 static void every_source(void) {

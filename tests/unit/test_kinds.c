@@ -542,7 +542,7 @@ static void too_many(void) {
 	while (postern__kind_at(count)) {
 		count++;
 	}
-	CHECK_INT(count, POSTERN_HANDLER_KIND_COUNT_MAX + 3);
+	CHECK_INT(count, POSTERN_HANDLER_KIND_COUNT_MAX + 4);
 }
 
 static const struct tap_case cases[] = {
