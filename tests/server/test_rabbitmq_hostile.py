@@ -125,6 +125,18 @@ def _(place):
     broker.stop()
 
 
+@case("an id that is no UTF-8 is quarantined, and acknowledged")
+def _(place):
+    bad = FakeBroker.deliver(1) + FakeBroker.header(1, b"\xff\xfe") + FakeBroker.frame(3, b"x")
+    broker = FakeBroker(consume=lambda number: bad)
+    serve(place, broker)
+    until(lambda: state(place)["quarantined"] == 1)
+    row, = place.ok("list", "--state", "poisoned", "--json").json()
+    equal(row["last_error"], "the id is not valid UTF-8")
+    until(lambda: broker.settled == [(1, "ack", 1, True)])
+    broker.stop()
+
+
 @case("a broker whose bytes are damaged at random is survived")
 def _(place):
     print(f"# SEED={SEED}")
