@@ -4,6 +4,8 @@
  * not say which channel a request is about.
  */
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server/config.h"
@@ -31,16 +33,26 @@ static bool refuse(struct postern__call *call, const char *what,
 	return false;
 }
 
-bool postern__call_may_use(struct postern__call *call, const char *channel) {
-	if (!is_narrowed(call)) {
-		return true;
-	}
+/* A channel by any of its names. */
+static bool is_granted(const struct postern__call *call, const char *channel) {
 	const struct postern__config_channel *known =
 			call->api->config
 					? postern__config_channel_named(call->api->config, channel)
 					: NULL;
-	return (known && has_channel(call->request->grant, known->name)) ||
+	return known && has_channel(call->request->grant, known->name);
+}
+
+bool postern__call_may_use(struct postern__call *call, const char *channel) {
+	return !is_narrowed(call) || is_granted(call, channel) ||
 		   refuse(call, "channel", channel);
+}
+
+bool postern__call_may_see(struct postern__call *call, int64_t seq,
+		const char *channel) {
+	char text[24];
+	(void)snprintf(text, sizeof text, "%" PRId64, seq);
+	return !is_narrowed(call) || is_granted(call, channel) ||
+		   refuse(call, "message", text);
 }
 
 /* The channel that has the handler; NULL: none. */

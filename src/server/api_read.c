@@ -538,7 +538,7 @@ void postern__route_show(struct postern__call *call) {
 	int r = postern_box_get(store->box, seq, &detail, &error);
 	if (r == POSTERN_OK) {
 		size_t room_left = body_room(call);
-		bool allowed = postern__call_may_use(call, detail->channel);
+		bool allowed = postern__call_may_see(call, seq, detail->channel);
 		if (allowed) {
 			write_detail(call, store->name, detail, &room_left);
 		}
@@ -546,7 +546,8 @@ void postern__route_show(struct postern__call *call) {
 		if (!allowed) {
 			return;
 		}
-	} else if (r != POSTERN_E_NOTFOUND || !postern__call_may_use(call, "") ||
+	} else if (r != POSTERN_E_NOTFOUND ||
+			   !postern__call_may_see(call, seq, "") ||
 			   !write_remains(call, store, seq)) {
 		postern__call_fail(call, &error);
 		return;
@@ -568,7 +569,7 @@ void postern__route_body(struct postern__call *call) {
 		postern__call_fail(call, &error);
 		return;
 	}
-	if (postern__call_may_use(call, detail->channel)) {
+	if (postern__call_may_see(call, seq, detail->channel)) {
 		call->response->content_type = "application/octet-stream";
 		postern__buf_append(&call->response->body, detail->message->body,
 				detail->message->body_len);

@@ -171,6 +171,10 @@ bool postern__call_seq(struct postern__call *call, const char *text,
 /* Whether the sender may use a channel, or the channel of a handler: a token
    may be narrowed to some channels. False: refused. */
 bool postern__call_may_use(struct postern__call *call, const char *channel);
+
+/* The same of a message in the channel, whose name is not told. */
+bool postern__call_may_see(struct postern__call *call, int64_t seq,
+		const char *channel);
 bool postern__call_may_handle(struct postern__call *call, const char *handler);
 /* The same for the deliveries that match: the filter must name a channel or a
    handler. */

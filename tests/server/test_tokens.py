@@ -165,7 +165,9 @@ def _(place):
     equal(status(server, "GET", "/v1/deliveries?channel=other", mail), 200)
     equal(status(server, "GET", "/v1/deliveries?channel=orders", mail), 403)
     equal(status(server, "GET", "/v1/deliveries", mail), 403)
-    equal(status(server, "GET", "/v1/messages/1", mail), 403)
+    for path in ("/v1/messages/1", "/v1/messages/1/body"):
+        code, _, text = request(server, "GET", path, mail)
+        assert code == 403 and "orders" not in text, text
     equal(status(server, "GET", "/v1/stats", mail), 403)
     every = json.dumps({"filter": {"state": "poisoned"}})
     equal(status(server, "POST", "/v1/deliveries/discard", mail, every), 403)
