@@ -23,10 +23,10 @@ BUGS = os.path.join(HERE, "bugs")
 SCHEMA_PATCH = os.path.join(HERE, "schema.patch")
 SQL_FOLDER = "src/store/postgres/schema"
 
-# The parts of the tree that the build of the library and its tests reads.
+# The parts of the tree that the build of the server and its tests reads.
 PARTS = [
-    "bench", "examples", "include", "man", "meson.build", "meson_options.txt",
-    "src", "tests",
+    "bench", "clients", "examples", "include", "man", "meson.build",
+    "meson_options.txt", "packaging", "src", "tests",
 ]
 # Two of three lines of context may differ: a patch survives edits nearby.
 FUZZ = "-F2"
