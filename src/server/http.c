@@ -12,6 +12,7 @@
 
 #include "server/http.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <postern/error.h>
@@ -328,7 +329,7 @@ static int start_daemon(struct postern__http *http,
 	/* Over TCP there are thousands of connections, which poll() would look at
 	   each time. With epoll, 0.9.75 waits for events that are over, see
 	   report_rest() in http_receive.c, which has a remedy for TCP only. */
-	const unsigned polling = listener->address->socket
+	const unsigned polling = listener->address.socket
 									 ? MHD_USE_POLL_INTERNAL_THREAD
 									 : MHD_USE_EPOLL_INTERNAL_THREAD;
 	unsigned idle_s = (unsigned)((options->idle_ms + 999) / 1000);
@@ -346,14 +347,14 @@ static int start_daemon(struct postern__http *http,
 			notice_connection, listener, MHD_OPTION_END);
 	if (!listener->daemon) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
-				"cannot serve on '%s'", address_text(listener->address));
+				"cannot serve on '%s'", address_text(&listener->address));
 	}
 	return POSTERN_OK;
 }
 
 static int listen_on(struct postern__http_listener *listener,
 		struct postern_error *error) {
-	const struct postern__http_address *address = listener->address;
+	const struct postern__http_address *address = &listener->address;
 	const struct postern__http_options *options = &listener->http->options;
 	listener->peer_count_max = address->socket ? options->connection_count_max
 											   : options->tcp_count_max;
@@ -373,11 +374,12 @@ static int open_listeners(struct postern__http *http,
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	while (http->listener_count < options->address_count) {
+		assert(options->addresses);
 		struct postern__http_listener *listener =
 				&http->listeners[http->listener_count];
 		listener->http = http;
 		postern__list_init(&listener->warm);
-		listener->address = &options->addresses[http->listener_count];
+		listener->address = options->addresses[http->listener_count];
 		int r = listen_on(listener, error);
 		if (r != POSTERN_OK) {
 			return r;
@@ -455,8 +457,8 @@ void postern__http_stop(struct postern__http *http) {
 		return;
 	}
 	for (size_t i = 0; i < http->listener_count; i++) {
-		if (http->listeners[i].address->socket) {
-			postern__socket_remove(http->listeners[i].address->socket);
+		if (http->listeners[i].address.socket) {
+			postern__socket_remove(http->listeners[i].address.socket);
 		}
 		if (http->listeners[i].daemon) {
 			(void)MHD_quiesce_daemon(http->listeners[i].daemon);

@@ -231,7 +231,7 @@ static void name_sender(const struct postern__exchange *exchange,
 		struct sender *room, struct postern__log_field *out) {
 	const struct postern__http_peer *peer = exchange->peer;
 	size_t count = 0;
-	if (peer->listener->address->socket) {
+	if (peer->listener->address.socket) {
 		out[count++] = postern__log_int("uid", (int64_t)peer->uid);
 		out[count++] = postern__log_int("pid", peer->pid);
 	} else {
@@ -284,7 +284,7 @@ static bool refuse_crowd(struct postern__exchange *exchange) {
 /* Whether the sender may make this request; false: the response says why. */
 static bool admit(struct postern__exchange *exchange) {
 	const struct postern__http_address *address =
-			exchange->peer->listener->address;
+			&exchange->peer->listener->address;
 	struct postern__request *request = &exchange->request;
 	const struct postern__http_site *site = exchange->site;
 	bool admitted = !site->auth ||
@@ -331,7 +331,7 @@ static bool request_begin(struct postern__exchange *exchange,
 	exchange->request.query = exchange->query;
 	exchange->request.transport = transport_of(exchange);
 	exchange->request.ingest_only =
-			exchange->peer->listener->address->ingest_only;
+			exchange->peer->listener->address.ingest_only;
 	exchange->request.wanted = is_wanted;
 	exchange->request.wanted_context = exchange;
 	if (check_framing(exchange) || refuse_crowd(exchange)) {

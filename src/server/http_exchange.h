@@ -54,7 +54,7 @@ struct postern__http_peer {
 /* One address and its daemon. */
 struct postern__http_listener {
 	struct postern__http *http;
-	const struct postern__http_address *address;
+	struct postern__http_address address;
 	unsigned peer_count_max;
 	struct MHD_Daemon *daemon; /* NULL: not started */
 	int listen_fd;

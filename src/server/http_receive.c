@@ -141,7 +141,7 @@ static ssize_t receive_some(struct postern__http_peer *peer, char *out,
  */
 static void report_rest(const struct postern__http_peer *peer) {
 	const int low = 1;
-	if (peer->listener->address->tcp) {
+	if (peer->listener->address.tcp) {
 		(void)setsockopt(peer->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 	}
 }

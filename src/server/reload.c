@@ -24,35 +24,22 @@
 #include "server/stores.h"
 
 /* A configuration that was put in place, and what requests need of it. */
-struct site {
-	struct postern__list link;
+struct postern__site {
+	struct postern__site *former;
 	struct postern__config *config;
 	struct postern__api api;
 	struct postern__auth auth;
 	struct postern__http_site http;
 };
 
-static struct site *current_site(const struct postern__reloader *self) {
-	struct postern__list *last = postern__list_last(&self->sites);
-	return last ? container_of(last, struct site, link) : NULL;
-}
-
-void postern__reloader_init(struct postern__reloader *self) {
-	postern__list_init(&self->sites);
-}
-
 const struct postern__config *postern__reloader_config(
 		const struct postern__reloader *self) {
-	const struct site *site = current_site(self);
-	return site ? site->config : self->first;
+	return self->current ? self->current->config : self->first;
 }
 
-static void destroy_site(struct site *site) {
-	if (site) {
-		postern__list_remove(&site->link);
-		postern__config_destroy(site->config);
-		free(site);
-	}
+static void destroy_site(struct postern__site *site) {
+	postern__config_destroy(site->config);
+	free(site);
 }
 
 /* Options of the process that are read each time they are used. Those that a
@@ -260,9 +247,9 @@ static int put_in_place(const struct postern__reloader *self,
 	return r;
 }
 
-static struct site *create_site(const struct postern__reloader *self,
+static struct postern__site *create_site(const struct postern__reloader *self,
 		struct postern__config *config) {
-	struct site *site = calloc(1, sizeof *site);
+	struct postern__site *site = calloc(1, sizeof *site);
 	if (site) {
 		site->config = config;
 		site->api = *self->api;
@@ -280,7 +267,7 @@ int postern__reload(struct postern__reloader *self,
 		const struct postern__config_input *input,
 		struct postern_error *error) {
 	struct postern__config *next = NULL;
-	struct site *site = NULL;
+	struct postern__site *site = NULL;
 	struct postern__config_input read = *input;
 	read.report = self->report;
 	read.report_context = self->report_context;
@@ -307,7 +294,8 @@ int postern__reload(struct postern__reloader *self,
 		goto out;
 	}
 	next = NULL; /* the site's */
-	postern__list_push_back(&self->sites, &site->link);
+	site->former = self->current;
+	self->current = site;
 	postern__http_replace(self->http, &site->http);
 	site = NULL;
 out:
@@ -317,19 +305,22 @@ out:
 }
 
 void postern__reloader_sweep(struct postern__reloader *self) {
-	struct postern__list *first = postern__list_first(&self->sites);
-	while (first && first != postern__list_last(&self->sites)) {
-		struct site *site = container_of(first, struct site, link);
-		if (!postern__http_is_unused(self->http, &site->http)) {
-			return;
+	struct postern__site **at = self->current ? &self->current->former : NULL;
+	while (at && *at) {
+		struct postern__site *site = *at;
+		if (postern__http_is_unused(self->http, &site->http)) {
+			*at = site->former;
+			destroy_site(site);
+		} else {
+			at = &site->former;
 		}
-		destroy_site(site);
-		first = postern__list_first(&self->sites);
 	}
 }
 
 void postern__reloader_finish(struct postern__reloader *self) {
-	while (current_site(self)) {
-		destroy_site(current_site(self));
+	while (self->current) {
+		struct postern__site *site = self->current;
+		self->current = site->former;
+		destroy_site(site);
 	}
 }

@@ -14,11 +14,11 @@
 #include <postern/error.h>
 #include <stddef.h>
 
-#include "base/list.h"
 #include "server/config.h"
 
 struct postern__api;
 struct postern__http;
+struct postern__site;
 struct postern__stores;
 
 /* Set the members of the first group; zero the rest. */
@@ -31,10 +31,8 @@ struct postern__reloader {
 	postern__config_remark *report;
 	void *report_context;
 
-	struct postern__list sites; /* the current one last */
+	struct postern__site *current; /* NULL: the first */
 };
-
-void postern__reloader_init(struct postern__reloader *self);
 
 /* The configuration that is in place. */
 const struct postern__config *postern__reloader_config(

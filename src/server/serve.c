@@ -702,7 +702,6 @@ int postern__serve(const struct postern__serve_options *options) {
 		.opened = -1,
 		.drained = -1,
 	};
-	postern__reloader_init(&self.reloader);
 	raise_file_limit();
 	open_log(&self);
 
