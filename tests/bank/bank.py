@@ -49,12 +49,14 @@ from catch import (
 )
 from keys import KEYS
 from listeners import LISTENERS
+from pulls import PULLS
 from shown import SHOWN
 from webhooks import WEBHOOKS
 
 BUGS = [
     *BROKERS,
     *LISTENERS,
+    *PULLS,
     *SHOWN,
     *WEBHOOKS,
     Bug(

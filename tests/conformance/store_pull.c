@@ -279,6 +279,8 @@ static void extended(void) {
 	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
 	CHECK_INT(pull(&stand, stand.handlers[0], 1).count, 1);
 	fake_clock_advance(&stand.clock, LEASE_MS - 1);
+	CHECK_INT(extend(&stand, seq, stand.handlers[0], 2, 5000, &until),
+			POSTERN_E_STALE);
 	CHECK_INT(extend(&stand, seq, stand.handlers[0], 1, 5000, &until),
 			POSTERN_OK);
 	CHECK_INT(until, stand_now(&stand) + 5000);
