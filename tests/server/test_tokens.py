@@ -12,6 +12,7 @@ TOKENS = {role: role[0] * 40 for role in ("send", "read", "operate", "admin")}
 TOKENS["reader"] = "payloads" * 5
 TOKENS["shop"] = "orders-only" * 4
 TOKENS["mail"] = "other-channel" * 4
+TOKENS["far"] = "admin-of-other" * 4
 
 CONFIG = """\
 store: sqlite:box.db
@@ -24,12 +25,16 @@ auth:
     - {name: reader, role: read, token_file: reader.token, payloads: true}
     - {name: shop, role: send, token_file: shop.token, channels: [orders]}
     - {name: mail, role: operate, token_file: mail.token, channels: [other]}
+    - {name: far, role: admin, token_file: far.token, channels: [other],
+       payloads: true}
 channels:
   orders:
     former_names: [purchases]
     handlers:
       log:
         exec: [/bin/sh, -c, 'exit 65']
+      work:
+        pull: {}
   other:
     handlers:
       letters:
@@ -144,6 +149,46 @@ def _(place):
         equal(status(server, "GET", "/v1/stats", Authorization=wrong), 401, wrong)
     for right in (f"Bearer {token}", f"bearer  {token}"):
         equal(status(server, "GET", "/v1/stats", Authorization=right), 200, right)
+
+
+@case("no role and no route lead a token to another channel than its own")
+def _(place):
+    configure(place)
+    server = place.serve(tcp=True)
+    equal(send(server, TOKENS["send"], "a"), 202)
+    until(lambda: place.state("a", "log") == "poisoned")
+    result = {"seq": 1, "handler": "work", "fence": 1, "outcome": "done"}
+    rows = [("GET", path, None) for path in (
+        "/v1/deliveries", "/v1/deliveries?channel=orders",
+        "/v1/deliveries?channel=purchases", "/v1/deliveries?handler=log",
+        "/v1/deliveries?channel=other&handler=log", "/v1/deliveries?seq=1",
+        "/v1/groups", "/v1/groups?channel=orders", "/v1/groups?handler=log",
+        "/v1/messages?id=a", "/v1/messages?id=a&channel=orders",
+        "/v1/messages/1", "/v1/messages/1/body", "/v1/stats", "/v1/channels",
+        "/v1/handlers", "/v1/nodes", "/v1/sources", "/metrics",
+        "/healthz?verbose")]
+    rows += [("POST", path, body) for path, body in (
+        ("/v1/channels/orders/messages", "x"),
+        ("/v1/channels/orders/close", {}), ("/v1/channels/orders/open", {}),
+        ("/v1/handlers/log/pause", {}), ("/v1/handlers/log/resume", {}),
+        ("/v1/handlers/work/claim", {}),
+        ("/v1/deliveries/settle", {"items": [result]}),
+        ("/v1/deliveries/1/work/extend", {"fence": 1, "lease": "60s"}),
+        ("/v1/deliveries/1/log/retry", {}),
+        ("/v1/deliveries/1/log/discard", {}),
+        ("/v1/deliveries/1/log/cancel", {}), ("/v1/deliveries/1//discard", {}),
+        ("/v1/deliveries/retry", {"filter": {"handler": "log"}}),
+        ("/v1/deliveries/discard", {"filter": {"seq": 1}}),
+        ("/v1/marks", {"handler": "log", "key": "k", "do": "has"}),
+        ("/v1/cleanup", {}))]
+    for method, path, body in rows:
+        body = json.dumps(body) if isinstance(body, dict) else body
+        code, _, text = request(server, method, path, TOKENS["far"], body,
+                                Idempotency_Key="k")
+        equal(code, 403, method, path, text)
+        assert '"body"' not in text and "exit 65" not in text, text
+    equal(place.state("a", "log"), "poisoned")
+    equal(place.state("a", "work"), "pending")
 
 
 @case("a token is for its channels only")
