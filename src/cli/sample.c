@@ -70,12 +70,12 @@ static const char sample[] =
 /* Which options a line stands for, and how far they are indented. */
 static const struct section {
 	const char *line;
-	unsigned places;
+	unsigned places; /* the options have all of them */
 	unsigned others; /* places that the options do not have */
 	int indent;
 } sections[] = {
 	{ "@root\n", POSTERN__IN_ROOT, 0, 0 },
-	{ "@policy\n", POSTERN__IN_HANDLER, 0, 2 },
+	{ "@policy\n", POSTERN__IN_HANDLER | POSTERN__IN_DEFAULTS, 0, 2 },
 	{ "@store\n", POSTERN__IN_DEFAULTS, POSTERN__IN_HANDLER, 2 },
 	{ "@channel\n", POSTERN__IN_CHANNEL, POSTERN__IN_GLOBAL, 4 },
 };
@@ -253,7 +253,7 @@ static int write_options(struct postern__buf *out,
 	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && (option = postern__option_at(i));
 			i++) {
-		if (!(option->places & section->places) ||
+		if ((option->places & section->places) != section->places ||
 				(option->places & section->others) ||
 				(option->flags & POSTERN_OPTION_LATER)) {
 			continue;

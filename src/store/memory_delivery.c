@@ -223,8 +223,10 @@ void postern__mem_pending_repair(struct memory_store *self, int64_t now) {
 		struct memory_delivery *delivery =
 				container_of(item, struct memory_delivery, set);
 		if (delivery->leased_at_ms > now) {
-			/* Of a pull lease, which is as long as before. */
-			delivery->due_at_ms -= delivery->leased_at_ms - now;
+			if (delivery->node == POSTERN_NODE_PULL) {
+				/* The lease is as long as before. */
+				delivery->due_at_ms -= delivery->leased_at_ms - now;
+			}
 			delivery->leased_at_ms = now;
 		}
 	}

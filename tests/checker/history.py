@@ -95,6 +95,8 @@ KINDS = {
     "alias",
     "locked",
     "unlocked",
+    "pull",
+    "pulled",
 }
 RESULTS = {"accepted", "duplicate", "conflict", "rejected", "failed"}
 OUTCOMES = {"done", "retry", "snooze", "hold", "poison", "discard"}
@@ -113,6 +115,8 @@ NEEDED = {
     "alias": ("handler", "of"),
     "locked": ("node", "fence"),
     "unlocked": ("node", "fence"),
+    "pull": ("node", "seq", "fence"),
+    "pulled": ("node", "seq", "fence", "done"),
 }
 CHOICES = {
     "receipt": ("result", RESULTS),

@@ -23,6 +23,7 @@
  *   short     a few messages
  *   clean     messages reach their retention and are removed, then their ids
  *   shared    a file that the program writes to by itself, too
+ *   pull      deliveries that workers claim and settle, or leave
  *   abandon   messages are claimed, and the process ends in the middle
  *   rest      nothing but what the last life does; "rest-clean": with
  *             retention; "rest-shared": with a shared file
@@ -181,6 +182,12 @@ static void run_pump(struct world *world) {
 	world_close(world);
 }
 
+static const struct postern_runner_options one_worker = {
+	.size = sizeof one_worker,
+	.workers = 1,
+	.restart_delay_ms = 10,
+};
+
 /* The same with threads; "gone" is not configured, and its deliveries are
    poisoned as orphaned. */
 static void run_runner(struct world *world) {
@@ -193,15 +200,10 @@ static void run_runner(struct world *world) {
 		{ "t-7", "order.placed", "fail once" },
 		{ "t-8", "order.placed", "done" },
 	};
-	const struct postern_runner_options options = {
-		.size = sizeof options,
-		.workers = 1,
-		.restart_delay_ms = 10,
-	};
 	struct postern_runner *runner = NULL;
 	world->flowing = true;
 	world_open(world, ALL_HANDLERS | WORLD_EXCLUSIVE);
-	int r = postern_runner_create(world->box, &options, &runner, NULL);
+	int r = postern_runner_create(world->box, &one_worker, &runner, NULL);
 	if (!r) {
 		r = postern_runner_start(runner, NULL);
 	}
@@ -295,6 +297,37 @@ static void run_clean(struct world *world) {
 	world_close(world);
 }
 
+/* Workers outside of the process: without a runner, then with one. */
+static void run_pull(struct world *world) {
+	struct postern_runner *runner = NULL;
+	world_open(world, WORLD_ERP);
+	world_post(world, "q-1", "done");
+	world_post(world, "q-2", "fail once");
+	world_post(world, "q-3", "done");
+	(void)world_pull(world, 2, false);
+	(void)world_pull(world, 2, true);
+	world_wait(world, 2 * WORLD_PULL_LEASE_MS + 1);
+	(void)world_pull(world, WORLD_PULL_MAX, false);
+	world_wait(world, 1000);
+	(void)world_pull(world, WORLD_PULL_MAX, true);
+	world_close(world);
+
+	world->flowing = true;
+	world_open(world, WORLD_ERP);
+	int r = postern_runner_create(world->box, &one_worker, &runner, NULL);
+	if (!r) {
+		r = postern_runner_start(runner, NULL);
+	}
+	world_post(world, "q-4", "done");
+	if (!r) {
+		(void)world_pull(world, WORLD_PULL_MAX, false);
+		(void)postern_runner_drain(runner, 5000, NULL);
+	}
+	postern_runner_destroy(runner);
+	world_close(world);
+	world->flowing = false;
+}
+
 /* The process ends with leases, also of callbacks, and returns none. */
 static void run_abandon(struct world *world) {
 	world_open(world, ALL_HANDLERS);
@@ -316,6 +349,7 @@ static int play(int argc, char **argv) {
 		{ "short", run_short },
 		{ "shared", run_shared },
 		{ "clean", run_clean },
+		{ "pull", run_pull },
 		{ "abandon", run_abandon },
 	};
 	const char *parts = getenv("SCENARIO_PARTS");
@@ -329,13 +363,14 @@ static int play(int argc, char **argv) {
 	world_init(&world, argv[1], argv[2], (int)strtol(argv[3], NULL, 10),
 			strstr(parts, "clean") || strstr(parts, "abandon"),
 			strstr(parts, "shared"));
+	world.pulls = strstr(parts, "pull");
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		if (!strstr(parts, "rest") && strstr(parts, all[i].name)) {
 			all[i].run(&world);
 		}
 	}
 	if (argc == 5) {
-		world_open(&world, ALL_HANDLERS);
+		world_open(&world, ALL_HANDLERS | (world.pulls ? WORLD_ERP : 0));
 		world_check_marks(&world, true);
 		bool drained = world_drain(&world);
 		dump_write(&world, drained, argv[4]);

@@ -71,7 +71,7 @@ class Story:
 
     def rest(self):
         """To play nothing more."""
-        kept = [word for word in ("clean", "shared") if word in self.parts]
+        kept = [word for word in ("clean", "shared", "pull") if word in self.parts]
         return "-".join(["rest", *kept])
 
     def __str__(self):
@@ -85,6 +85,7 @@ STORIES = [
     Story("short", before="old"),
     Story("clean", before="abandon"),
     Story("shared"),
+    Story("pull"),
 ]
 # Those whose steps are the same every time.
 STEADY_STORIES = [
@@ -384,12 +385,29 @@ def receipt_problems(histories):
             yield f"{event['id']} was told {event['result']} without a number"
 
 
+def pull_problems(histories):
+    """What a worker was told is done is never claimed again, and no fence is
+    claimed twice."""
+    done, claimed = set(), set()
+    for event in itertools.chain(*histories):
+        if event["e"] == "pulled" and event["done"]:
+            done.add(event["seq"])
+        if event["e"] != "pull":
+            continue
+        if event["seq"] in done:
+            yield f"message {event['seq']} is done, and was claimed again"
+        if (event["seq"], event["fence"]) in claimed:
+            yield f"message {event['seq']} was claimed twice under {event['fence']}"
+        claimed.add((event["seq"], event["fence"]))
+
+
 def judge(folder, store=None):
     """Everything that is wrong with what a trial left."""
     try:
         histories, dump = history.read_folder(folder)
         yield from check.check(histories, dump)
         yield from receipt_problems(histories)
+        yield from pull_problems(histories)
         forgets = histories[0][0]["retention"]["payload_ms"] > 0
         if DATABASE:
             yield from schema_problems(schema(folder), forgets)

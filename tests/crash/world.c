@@ -122,7 +122,8 @@ void world_wait(struct world *world, int64_t ms) {
 }
 
 bool world_is_recorded(const char *handler) {
-	return strcmp(handler, "sums") != 0 && strcmp(handler, "gone") != 0;
+	return strcmp(handler, "sums") != 0 && strcmp(handler, "gone") != 0 &&
+		   strcmp(handler, "erp") != 0;
 }
 
 static bool body_is(const struct postern_message *message, const char *body) {
@@ -220,6 +221,7 @@ static int add_handlers(struct world *world, struct postern_generation *next,
 				{ .key = "sums", .sql = world->effects.sums, .types = types } },
 		{ WORLD_GONE, "leavings", { .key = "gone", .callback = run_gone } },
 		{ WORLD_LATE, "notes", { .key = "late", .callback = run_plain } },
+		{ WORLD_ERP, "leavings", { .key = "erp", .kind = "pull" } },
 	};
 	int r = POSTERN_OK;
 	for (size_t i = 0; !r && i < sizeof members / sizeof members[0]; i++) {
@@ -535,6 +537,8 @@ bool world_drain(struct world *world) {
 	(void)postern_box_sweep(world->box, NULL, NULL);
 	for (int i = 0; i < 50; i++) {
 		world_process(world, 0);
+		while (world->pulls && world_pull(world, WORLD_PULL_MAX, false) > 0) {
+		}
 		if (count_open(world) == 0) {
 			return true;
 		}

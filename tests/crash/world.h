@@ -29,7 +29,8 @@ enum world_cast {
 	WORLD_GONE = 16,  /* is paused, then not configured: its deliveries are
 						 orphaned */
 	/* Not a handler: only the owner of the lock processes. */
-	WORLD_EXCLUSIVE = 32
+	WORLD_EXCLUSIVE = 32,
+	WORLD_ERP = 64 /* a pull handler; not recorded like the others */
 };
 
 #define WORLD_URL_MAX 4096
@@ -45,6 +46,7 @@ struct world {
 	int opening; /* how often the box was opened in this life */
 	struct history history;
 	bool forgets; /* with retention */
+	bool pulls;   /* what is open at the end is pulled, too */
 	struct postern_box *box;
 	struct postern_clock clock;
 	struct postern_random random;
@@ -94,6 +96,14 @@ void world_send_async(struct world *world, const char *channel, const char *id,
    there is no receipt. */
 void world_publish(struct world *world, const char *channel, const char *id,
 		const char *type, const char *body);
+
+/* Send a message for the pull handler, which is not recorded. */
+void world_post(struct world *world, const char *id, const char *body);
+/* Claim, extend and settle deliveries of the pull handler. Returns how many.
+   leave: without a result, as a worker that dies. */
+#define WORLD_PULL_MAX 8
+#define WORLD_PULL_LEASE_MS 1000
+size_t world_pull(struct world *world, size_t max, bool leave);
 
 struct world_item {
 	const char *id;

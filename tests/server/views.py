@@ -472,13 +472,13 @@ def _(place, store):
     shop.shown(shop.send("b", "bill.sent"), "parked")
 
 
-@shown("a handler that asked not to be called for a while is paused by postern")
+@shown("a handler that asked not to be called for a while is held until then")
 def _(place, store):
     place.command = os.environ["POSTERN_KIND"]
     os.mkdir(place.file("copies"))
     shop = Shop(place, store, "copy: {into: '${DIR}/copies', rest: 2h}")
     seq = shop.send("a")
-    row = shop.shown(seq, "held", "paused")
+    row = shop.shown(seq, "held", "retry-after")
     equal((row["held_by"], row["held_reason"]), ("postern", "called too often"))
     assert row["until"] > row["held_at"], row
 

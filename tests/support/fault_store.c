@@ -292,6 +292,32 @@ static int fault_engage(struct postern_store *store, uint64_t node,
 	return r;
 }
 
+static int fault_read_pulls(struct postern_store *store,
+		struct postern_pull_row *rows, size_t count,
+		struct postern_memory *memory, struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = fail_before(self, FAULT_READ_PULLS, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->read_pulls(self->inner, rows, count, memory,
+				error);
+		r = fail_after(self, FAULT_READ_PULLS, r, error);
+	}
+	return r;
+}
+
+static int fault_extend(struct postern_store *store,
+		struct postern_pull_row *row, int64_t lease_ms, int64_t *until_ms_out,
+		struct postern_error *error) {
+	struct fault_store *self = from_base(store);
+	int r = fail_before(self, FAULT_EXTEND, NULL, error);
+	if (r == POSTERN_OK) {
+		r = self->inner->ops->extend(self->inner, row, lease_ms, until_ms_out,
+				error);
+		r = fail_after(self, FAULT_EXTEND, r, error);
+	}
+	return r;
+}
+
 static void fault_destroy(struct postern_store *store) {
 	struct fault_store *self = from_base(store);
 	if (!self->plan->shared) {
@@ -334,6 +360,8 @@ struct postern_store *fault_store_create_taking(struct postern_store *inner,
 		.interrupt = fault_interrupt,
 		.collect = inner->ops->collect || plan->collect ? fault_collect : NULL,
 		.engage = inner->ops->engage ? fault_engage : NULL,
+		.read_pulls = inner->ops->read_pulls ? fault_read_pulls : NULL,
+		.extend = inner->ops->extend ? fault_extend : NULL,
 		.destroy = fault_destroy,
 	};
 	self->base.ops = &self->ops;

@@ -292,16 +292,19 @@ class Server:
         return f"postgres://{who}@127.0.0.1:{port or self.port}/{database}{query}"
 
     def sql(self, text, user=USER, database=DATABASE):
-        """Runs statements; returns the rows as lines, columns with a '|'."""
+        """Runs statements, in one transaction if they are no schema; returns the
+        rows as lines, columns with a '|'."""
+        # An argument has a limit.
+        how = ["-c", text] if len(text) < 100_000 else ["-f", "-"]
         done = subprocess.run(
             [
                 os.path.join(BIN, "psql"),
                 *("-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"),
                 *("-h", self.path, "-p", str(self.port)),
-                *("-U", user, "-d", database, "-c", text),
+                *("-U", user, "-d", database), *how,
             ],
             env=environment(),
-            stdin=subprocess.DEVNULL,
+            input="" if "-c" in how else text,
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,

@@ -653,7 +653,7 @@ static void shipped_texts(void) {
 	}
 	/* Without `store`, which is set; `retention` and `health` are one line
 	   each. With those of a channel, `stores`, and two handlers. */
-	CHECK_INT(settings, options - 3 + 7 + 1 + 6);
+	CHECK_INT(settings, options - 3 + 9 + 1 + 6);
 	config = parse_text(text);
 	if (config) {
 		check_defaults(postern__config_global(config));
