@@ -44,11 +44,17 @@ enum postern__reason postern__why_not_process(const struct postern_box *box) {
 									 : POSTERN__REASON_LOCK;
 }
 
+enum postern__reason postern__pause_reason(const char *by, int64_t until_ms) {
+	return until_ms > 0 && by && strcmp(by, POSTERN_BY_POSTERN) == 0
+				   ? POSTERN__REASON_RETRY_AFTER
+				   : POSTERN__REASON_PAUSED;
+}
+
 enum postern__reason postern__why_held(const struct postern_box *box,
 		const struct postern__handler *handler) {
 	const struct postern__handler_state *state = handler->state;
 	if (postern__is_paused(box, state)) {
-		return POSTERN__REASON_PAUSED;
+		return postern__pause_reason(state->pause_by, state->pause_until_ms);
 	}
 	enum postern__reason reason = postern__why_not_process(box);
 	if (reason) {
@@ -61,12 +67,6 @@ enum postern__reason postern__why_held(const struct postern_box *box,
 										POSTERN__REASON_RATE
 				   ? POSTERN__REASON_RATE
 				   : POSTERN__REASON_NONE;
-}
-
-enum postern__reason postern__pause_reason(const char *by, int64_t until_ms) {
-	return until_ms > 0 && by && strcmp(by, POSTERN_BY_POSTERN) == 0
-				   ? POSTERN__REASON_RETRY_AFTER
-				   : POSTERN__REASON_PAUSED;
 }
 
 /* Deliveries of it wait for a suspect, which the rest of the product does not
@@ -98,8 +98,7 @@ void postern__hold_find(const struct postern_box *box,
 	}
 	switch (out->reason) {
 	case POSTERN__REASON_PAUSED:
-		out->reason =
-				postern__pause_reason(state->pause_by, state->pause_until_ms);
+	case POSTERN__REASON_RETRY_AFTER:
 		out->text = state->pause_reason;
 		out->by = state->pause_by;
 		out->at_ms = state->pause_at_ms;

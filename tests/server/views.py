@@ -335,7 +335,7 @@ class Views:
         equal(found["held"], None if held == "suspects" else held)
         equal((found["running"], found["stuck"]),
               (handler["running"] + handler["stuck"], handler["stuck"]))
-        if held in ("paused", "broken"):
+        if held in ("paused", "retry-after", "broken"):
             equal((found["reason"], found["since"]),
                   (handler["held_reason"], handler["held_at"]))
 
