@@ -126,6 +126,9 @@ def _(place):
             "postern.yaml:3:3: channel 'orders' is an inbox, and its store "
             "'default' (redis) keeps markers only"))
         assert "canary" not in result.err, result
+    # The forms of stores are no addresses, so nothing in them is hidden.
+    place.configure("store: mysql://host/shop\n")
+    place.fails(2, "check", says="or for markers only redis://HOST\n")
     # Also by the variable; a flag of 'mark' concerns that command alone.
     place.configure(INBOX)
     env = {"POSTERN_STORE": "redis://127.0.0.1:1"}
