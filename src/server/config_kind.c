@@ -61,15 +61,26 @@ bool postern__config_kind_begins(const char *name) {
 	return false;
 }
 
-/* The names of all kinds: "'sql' or 'exec'". */
-static void list_kinds(char *out, size_t size) {
+#define PUBLISH "publish"
+
+/* As a configuration names it: 'publish' for publish_channel. */
+static const char *key_of_kind(const struct postern_handler_kind *kind) {
+	return strncmp(kind->name, PUBLISH "_", sizeof PUBLISH) == 0 ? PUBLISH
+																 : kind->name;
+}
+
+void postern__config_list_kinds(char *out, size_t size) {
 	const struct postern_handler_kind *kind;
 	const char *names[POSTERN_HANDLER_KIND_COUNT_MAX + 8];
 	size_t count = 0;
 	size_t len = 0;
 	for (size_t i = 0; (kind = postern__kind_at(i)); i++) {
-		if (kind->option_count > 0) {
-			names[count++] = kind->name;
+		size_t n = 0;
+		while (n < count && strcmp(names[n], key_of_kind(kind)) != 0) {
+			n++;
+		}
+		if (kind->option_count > 0 && n == count) {
+			names[count++] = key_of_kind(kind);
 		}
 	}
 	out[0] = '\0';
@@ -315,7 +326,7 @@ void postern__config_kind_read(struct postern__config *config,
 		}
 	}
 	if (!first && complete) {
-		list_kinds(names, sizeof names);
+		postern__config_list_kinds(names, sizeof names);
 		postern__mistakes_add(&config->mistakes, &node->key_place,
 				"handler '%.60s' has no kind; add %s", node->key, names);
 	}

@@ -158,11 +158,16 @@ static void report_unknown(const struct section *self,
 		}
 	}
 	const char *near = postern__closest(entry->key, keys.names, keys.count);
+	char kinds[POSTERN_ERROR_TEXT_MAX / 2] = "";
+	bool mapping = entry->kind == POSTERN__YAML_MAPPING;
+	if (!near && !group && mapping && self->scope == POSTERN__IN_HANDLER) {
+		postern__config_list_kinds(kinds, sizeof kinds);
+	}
 	postern__mistakes_add(&self->config->mistakes, &entry->key_place,
-			"unknown key '%.60s' %s%s%s%s%s%s", entry->key,
+			"unknown key '%.60s' %s%s%s%s%s%s%s%s", entry->key,
 			group ? "in '" : scope_name(self->scope), group ? group : "",
 			group ? "'" : "", near ? "; did you mean '" : "", near ? near : "",
-			near ? "'?" : "");
+			near ? "'?" : "", kinds[0] ? "; a kind is " : "", kinds);
 }
 
 /* "retention.payload", the name in tables and flags, is a key in a mapping. */
@@ -497,8 +502,8 @@ static bool read_part(const struct section *self,
 	if (refused && part == &parts[POSTERN__PART_PUBLISH] &&
 			postern__config_kind_begins(entry->key)) {
 		postern__mistakes_add(&self->config->mistakes, &entry->key_place,
-				"'%s' needs one target, as in {rabbitmq: {url: URL}} or "
-				"{channel: NAME}",
+				"'%s' needs one target, as in {rabbitmq: {url: URL}}, "
+				"{http: {url: URL}} or {channel: NAME}",
 				entry->key);
 	} else if (refused) {
 		postern__mistakes_add(&self->config->mistakes, &entry->key_place,

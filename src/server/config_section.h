@@ -233,6 +233,9 @@ postern__config_kind_of(const struct postern__yaml_node *entry,
 /* Whether there is a kind NAME_…, so that NAME alone is not complete. */
 bool postern__config_kind_begins(const char *name);
 
+/* The keys of all kinds of handlers: "'sql', 'exec' or 'pull'". */
+void postern__config_list_kinds(char *out, size_t size);
+
 /* Read what depends on the kind of a handler; its other values are complete.
    `complete`: every key of the section was known. */
 void postern__config_kind_read(struct postern__config *config,

@@ -121,6 +121,9 @@ def _(place):
     place.fails(2, "check", says="has no kind; add 'sql', 'exec', 'pull' or 'copy'")
     place.configure(config().replace("copy:", "cpoy:"))
     place.fails(2, "check", says="did you mean 'copy'?")
+    place.configure(config().replace("copy:", "kafka:"))
+    place.fails(2, "check", says="unknown key 'kafka' in a handler; a kind is 'sql',"
+                " 'exec', 'pull' or 'copy'")
 
 
 @case("a default timeout that is not less than the lease is refused")

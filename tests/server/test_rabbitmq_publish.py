@@ -313,7 +313,8 @@ channels: {{out: {{handlers: {{m: {{publish: {{rabbitmq: {settings}}}}}}}}}}}
 store: sqlite:box.db
 channels: {out: {handlers: {m: {publish: {rabbit: {url: "amqp://h/"}}}}}}
 """)
-    place.fails(2, "check", says="'publish' needs one target, as in {rabbitmq:")
+    place.fails(2, "check", says="'publish' needs one target, as in {rabbitmq: {url: "
+                "URL}}, {http: {url: URL}} or {channel: NAME}")
 
 
 rabbit.main(main, config=f"max_message_size = {LARGE - 1}\n")
