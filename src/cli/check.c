@@ -570,7 +570,7 @@ static void check_served(struct check *check,
 						difference, sizeof difference)) {
 		report(check, POSTERN__EXIT_OK,
 				"a server is running and %s, but with another configuration: "
-				"%s; restart it",
+				"%s; reload it (kill -HUP) or restart it",
 				word, difference);
 	} else {
 		report(check, POSTERN__EXIT_OK, "a server is running and %s", word);

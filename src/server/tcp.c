@@ -122,7 +122,8 @@ static int fail_bind(const struct postern__tcp *self, int number,
 	case EADDRINUSE:
 		return postern__fail(error, POSTERN_E_BUSY,
 				"cannot listen on '%s': the port is in use by another process; "
-				"stop it, or set 'listen' to another address (none: no TCP)",
+				"stop it, or set 'listen' to another address (none: no TCP), "
+				"such as --listen 127.0.0.1:7421",
 				self->text);
 	case EACCES:
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,

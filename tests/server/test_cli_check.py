@@ -111,7 +111,7 @@ def _(place):
         place.configure(SERVED.replace(old, new))
         found = place.run("check").out
         assert (f"with another configuration: it has other settings of the {what}; "
-                "restart it") in found, (new, found)
+                "reload it (kill -HUP) or restart it") in found, (new, found)
     # Another place in the file is no other setting.
     place.configure("# a comment\n" + SERVED.replace(
         "{timeout: 1m}", "{}").replace("log: {", "log: {timeout: 60s, "))
