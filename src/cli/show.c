@@ -267,7 +267,12 @@ static void print_body(const struct postern__buf *body) {
 	}
 }
 
-/* Print the body itself, which may be too long for JSON. */
+/* What a server answers with 403: other attributes of the message are shown. */
+static const char no_bodies[] =
+		"the token may not read bodies, which needs the role operate or "
+		"'payloads: true'";
+
+/* Get the body itself, which may be too long for JSON. */
 static int get_body(const struct postern__cli *cli,
 		struct postern__client *client, const json_t *message,
 		struct postern__response *response) {
@@ -286,7 +291,7 @@ static int get_body(const struct postern__cli *cli,
 	if (postern__client_request(client, &request, false, response, &error)) {
 		return postern__print_error(cli, &error);
 	}
-	if (response->status != 200) {
+	if (response->status != 200 && response->status != 403) {
 		postern__err_print("show: cannot read the body: %s",
 				postern__status_text(response->status));
 		return POSTERN__EXIT_FAILED;
@@ -295,7 +300,7 @@ static int get_body(const struct postern__cli *cli,
 }
 
 static void print_message(const json_t *message, bool several,
-		const struct postern__buf *body) {
+		const struct postern__response *body) {
 	const struct postern_clock *clock = postern_clock_system();
 	int64_t now_ms = clock->wall_ms(clock->context);
 	const json_t *deliveries = json_object_get(message, "deliveries");
@@ -309,8 +314,10 @@ static void print_message(const json_t *message, bool several,
 		print_attempts(row);
 		print_poisoned(row);
 	}
-	if (!is_missing(message)) {
-		print_body(body);
+	if (body->status == 403) {
+		(void)printf("\nbody\n  not shown: %s\n", no_bodies);
+	} else if (!is_missing(message)) {
+		print_body(&body->body);
 	}
 }
 
@@ -331,13 +338,16 @@ int postern__command_show(struct postern__cli *cli) {
 	if (r) {
 		goto out;
 	}
-	if (body_only) {
+	if (body_only && body.status == 403) {
+		postern__err_print("show: cannot read the body: %s", no_bodies);
+		r = POSTERN__EXIT_FAILED;
+	} else if (body_only) {
 		(void)fwrite(postern__buf_text(&body.body), 1, body.body.len, stdout);
 	} else if (cli->json) {
 		postern__reply_print(message);
 	} else {
 		print_message(message, postern__config_store_count(cli->config) > 1,
-				&body.body);
+				&body);
 	}
 out:
 	json_decref(message);

@@ -13,6 +13,7 @@ auth:
   tokens:
     - {name: ops, role: admin, token_file: ops.token}
     - {name: shop, role: send, token_file: shop.token}
+    - {name: graf, role: read, token_file: graf.token}
 channels:
   orders:
     handlers:
@@ -28,7 +29,7 @@ class Far:
         self.place = place
         self.path = place.file("far")
         os.mkdir(self.path)
-        for name in ("ops", "shop"):
+        for name in ("ops", "shop", "graf"):
             place.write(f"{name}.token", name * 10)
             os.chmod(place.file(f"{name}.token"), 0o600)
         place.configure(CONFIG)
@@ -79,6 +80,21 @@ def _(place):
     equal(far.ok("mark", "has", "handler", "key").out, "done\n")
     assert far.ok("cleanup").out.startswith("removed 0 messages")
     equal(os.listdir(far.path), [])
+
+
+@case("a token that may not read bodies shows everything else of a message")
+def _(place):
+    far = Far(place)
+    far.ok("send", "orders", "--id", "a", "--body", "private")
+    weak = {"POSTERN_TOKEN_FILE": "../graf.token"}
+    shown = far.ok("show", "a", env=weak)
+    assert "message #1  a\n" in shown.out and "\nlog " in shown.out, shown
+    assert "body\n  not shown: the token may not read bodies" in shown.out, shown
+    assert "private" not in shown.out, shown
+    result = far.run("show", "a", "--body", env=weak)
+    equal((result.code, result.out), (1, ""))
+    assert "cannot read the body: the token may not" in result.err, result
+    assert "private" in far.ok("show", "a").out
 
 
 @case("the flag is stronger than the variable, and a unix socket is a server, too")
