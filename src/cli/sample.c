@@ -195,20 +195,28 @@ static void write_help(struct postern__buf *out, int indent, const char *text) {
 	postern__buf_append_char(out, '\n');
 }
 
+static bool same_group(const struct postern_option *a,
+		const struct postern_option *b) {
+	size_t len = strcspn(a->name, ".");
+	return a == b ||
+		   (a->name[len] == '.' && strncmp(a->name, b->name, len + 1) == 0);
+}
+
+static bool group_goes_on(size_t index) {
+	const struct postern_option *next = postern__option_at(index + 1);
+	return next && same_group(postern__option_at(index), next);
+}
+
 /* An option at its default, in a comment. The options of a group, which are
    neighbours in the table, are one line after the help of all. */
 static void write_default(struct postern__buf *out, int indent, size_t index) {
 	const struct postern_option *option = postern__option_at(index);
-	const struct postern_option *next = postern__option_at(index + 1);
 	size_t len = strcspn(option->name, ".");
 	if (option->name[len] == '\0') {
 		bool choice = option->type == POSTERN_OPTION_CHOICE;
 		postern__buf_printf(out, "#%*s%s: %s%s%s\n", indent, "", option->name,
 				option->fallback, choice ? "    # " : "",
 				choice ? option->choices : "");
-		return;
-	}
-	if (next && strncmp(next->name, option->name, len + 1) == 0) {
 		return;
 	}
 	postern__buf_printf(out, "#%*s%.*s: {", indent, "", (int)len, option->name);
@@ -255,11 +263,16 @@ static int write_options(struct postern__buf *out,
 			i++) {
 		if ((option->places & section->places) != section->places ||
 				(option->places & section->others) ||
-				(option->flags & POSTERN_OPTION_LATER)) {
+				(option->flags & POSTERN_OPTION_LATER) || group_goes_on(i)) {
 			continue;
 		}
 		const char *wish = wish_for(wishes, option->name);
-		write_help(out, section->indent, option->help);
+		for (size_t j = 0; j <= i; j++) {
+			const struct postern_option *member = postern__option_at(j);
+			if (same_group(option, member)) {
+				write_help(out, section->indent, member->help);
+			}
+		}
 		if (strcmp(option->name, "store") == 0) {
 			r = write_store(out, option, wishes, error);
 		} else if (wish) {
