@@ -11,6 +11,7 @@
 #include "core/inline.h"
 #include "core/maintenance.h"
 #include "core/metrics.h"
+#include "core/pull.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -223,6 +224,8 @@ int postern__box_create(struct postern_store *store,
 	postern__list_init(&box->due);
 	postern__list_init(&box->pulls_over);
 	box->pull_until_ms = POSTERN__NEVER;
+	box->pull_ended_at_ms = POSTERN__NEVER;
+	postern__pulls_look(box);
 	int r = init_conditions(box, error);
 	if (!r) {
 		r = make_groups(box, error);

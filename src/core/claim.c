@@ -117,8 +117,10 @@ void postern__claim_hint(struct postern_box *box,
 }
 
 void postern__claim_hint_all(struct postern_box *box) {
-	box->pull_ended_at_ms = 0;
 	const struct postern_generation *generation = box->generation;
+	if (generation->pulled_count > 0) {
+		postern__pulls_look(box);
+	}
 	for (size_t i = 0; i < generation->handler_count; i++) {
 		postern__claim_hint(box, generation->handlers[i], 0);
 	}

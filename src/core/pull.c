@@ -112,11 +112,12 @@ postern__pull_handler(const struct postern_generation *generation,
 	return NULL;
 }
 
-bool postern__box_has_pull(struct postern_box *box, const char *key) {
+bool postern__box_has_handler(struct postern_box *box, const char *key,
+		bool pulled) {
 	struct postern_generation *generation = postern__generation_acquire(box);
 	const struct postern__handler *handler =
 			postern__pull_handler(generation, key);
-	bool has = handler && postern__handler_is_pulled(handler);
+	bool has = handler && (!pulled || postern__handler_is_pulled(handler));
 	postern__generation_release(generation);
 	return has;
 }
@@ -184,10 +185,15 @@ int64_t postern__pull_at_ms(const struct postern_box *box,
 	return at;
 }
 
+void postern__pulls_look(struct postern_box *box) {
+	if (box->store->ops->read_pulls) {
+		box->pull_ended_at_ms = 0;
+	}
+}
+
 int64_t postern__pulls_check_at_ms(const struct postern_box *box) {
-	int64_t ended = box->generation->pulled_count > 0 ? box->pull_ended_at_ms
-													  : POSTERN__NEVER;
-	return ended < box->pull_until_ms ? ended : box->pull_until_ms;
+	return box->pull_ended_at_ms < box->pull_until_ms ? box->pull_ended_at_ms
+													  : box->pull_until_ms;
 }
 
 /* With the mutex: the next claim to ask the store for; its handler is that of a
@@ -493,8 +499,7 @@ int postern__pulls_serve(struct postern_box *box, struct postern_error *error) {
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t now = postern__box_now_ms(box);
 	bool over = now >= box->pull_until_ms;
-	bool ended =
-			box->generation->pulled_count > 0 && now >= box->pull_ended_at_ms;
+	bool ended = now >= box->pull_ended_at_ms;
 	(void)pthread_mutex_unlock(&box->mutex);
 	if (over) {
 		end_waits(box, false);

@@ -35,12 +35,16 @@ void postern__pulls_abandon(struct postern_box *box,
 int postern__pulls_serve(struct postern_box *box, struct postern_error *error);
 /* Without the mutex: answer all claims that wait, with nothing. */
 void postern__pulls_end(struct postern_box *box);
-/* Without the mutex: whether the box has a pull handler with this key or legacy
-   key. */
-bool postern__box_has_pull(struct postern_box *box, const char *key);
+/* Look for leases that have ended soon. Those of a handler that was a pull
+   handler when they were claimed may remain. */
+void postern__pulls_look(struct postern_box *box);
+/* Without the mutex: whether the box has a handler with this key or legacy key;
+   pulled: one that is a pull handler. */
+bool postern__box_has_handler(struct postern_box *box, const char *key,
+		bool pulled);
 
 /* pull_settle.c: without the mutex. */
-/* Settle the deliveries of this node's pull handlers whose lease has ended. */
+/* Settle the deliveries of this node's handlers whose pull lease has ended. */
 int postern__pulls_expire(struct postern_box *box, struct postern_error *error);
 /* Return claimed deliveries that nobody has; nothing is counted. */
 void postern__pulls_return(struct postern_box *box,

@@ -16,6 +16,7 @@
 #include "core/accept.h"
 #include "core/breaker.h"
 #include "core/cancel.h"
+#include "core/inline.h"
 #include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -470,19 +471,21 @@ static int fail_ended(struct postern_box *box, struct postern__handler *handler,
 	struct postern_outcome outcome;
 	postern_outcome_set(&outcome, POSTERN_RETRY, 0, lease_ended);
 	(void)pthread_mutex_lock(&box->mutex);
-	run->unblamed = is_claimed_since(box, handler, claimed->held_ms);
+	run->unblamed = !postern__handler_is_pulled(handler) ||
+					is_claimed_since(box, handler, claimed->held_ms);
 	decide(run, &outcome, "lost");
 	(void)pthread_mutex_unlock(&box->mutex);
 	return POSTERN_OK;
 }
 
-/* With the mutex: the pull handlers of a generation. */
+/* With the mutex: the handlers of a generation that may have pull leases, also
+   from when they were of this kind. */
 static size_t list_pulled(const struct postern_generation *generation,
 		struct postern_want *wants, struct postern__handler **handlers) {
 	size_t count = 0;
 	for (size_t i = 0; i < generation->handler_count; i++) {
 		struct postern__handler *handler = generation->handlers[i];
-		if (postern__handler_is_pulled(handler)) {
+		if (!postern__channel_is_inline(handler->channel)) {
 			handlers[count] = handler;
 			wants[count++] = (struct postern_want){
 				.handler = handler->id,

@@ -159,6 +159,7 @@ static void put_in_place(struct postern_box *box,
 	(void)pthread_mutex_unlock(&box->generation_mutex);
 	postern__list_push_front(&box->generations, &next->link);
 	postern__claim_hint_all(box);
+	postern__pulls_look(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__generation_release(old);
 }

@@ -14,6 +14,7 @@
 
 #include "base/point.h"
 #include "core/cancel.h"
+#include "core/pull.h"
 #include "core/run.h"
 
 /* A run is cancelled within a second also without a notification. */
@@ -37,6 +38,9 @@ static void poll_store(struct postern_runner *runner) {
 	if (r) {
 		postern__runner_store_result(runner, r, &error);
 	}
+	(void)pthread_mutex_lock(&box->mutex);
+	postern__pulls_look(box);
+	(void)pthread_mutex_unlock(&box->mutex);
 	postern__claimer_wake(runner);
 	runner->poll_at_ms =
 			postern__box_after_ms(box, runner->options.polling_interval_ms);

@@ -75,15 +75,21 @@ static void refuse_member(struct postern__call *call, const char *name) {
 	postern__call_refuse(call, 400, "unknown member '%.60s'", name);
 }
 
-/* The store that has this pull handler; NULL: none has. */
+/* The store that has this handler, which was perhaps a pull handler when its
+   deliveries were claimed; NULL: none has. */
 static const struct postern__open_store *
 find_store(const struct postern__call *call, const char *handler) {
+	const struct postern__open_store *found = NULL;
 	for (size_t i = 0; i < call->store_count; i++) {
-		if (postern__box_has_pull(call->stores[i]->box, handler)) {
+		if (postern__box_has_handler(call->stores[i]->box, handler, true)) {
 			return call->stores[i];
 		}
+		if (!found && postern__box_has_handler(call->stores[i]->box, handler,
+							  false)) {
+			found = call->stores[i];
+		}
 	}
-	return NULL;
+	return found;
 }
 
 /* The same for the handler in the path; for an unknown one any store, which

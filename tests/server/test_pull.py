@@ -349,6 +349,23 @@ def _(place):
     equal([place.state(key, "ship") for key in "ab"], ["done", "done"])
 
 
+@case("leases outlive a reload that makes the handler one of another kind")
+def _(place):
+    server = serve(place)
+    for name in ("lost", "kept"):
+        place.ok("send", "orders", "--id", name, stdin="x")
+    claim(place, lease="100ms")
+    kept = claim(place, lease="300s")[0]
+    equal(kept["message"]["id"], "kept")
+    place.configure(CONFIG.replace("pull: {}", "exec: [/bin/true]"))
+    os.kill(server.pid, signal.SIGHUP)
+    # The one that ended is run by the new kind, the other one by its worker.
+    until(lambda: place.state("lost", "ship") == "done")
+    equal(place.state("kept", "ship"), "leased")
+    equal(settle(place, lease(kept)), ["settled"])
+    equal(place.state("kept", "ship"), "done")
+
+
 @case("a server that stops answers the claims that wait")
 def _(place):
     server = serve(place)
