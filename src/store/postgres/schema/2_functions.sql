@@ -207,6 +207,11 @@ DECLARE
 	v_others integer[] := '{}';
 	v_all integer[];
 BEGIN
+	-- A pull lease may be extended at the same time, which changes its place.
+	IF p_node = -1 THEN
+		PERFORM 1 FROM @open o WHERE o.seq = ANY (p_seq) AND o.node = -1
+			ORDER BY o.seq, o.handler FOR UPDATE;
+	END IF;
 	-- All done, of one handler, with the same values: rows need not be matched
 	-- with positions.
 	IF p_to = '{3}' AND cardinality(p_handler) = 1
