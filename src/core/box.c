@@ -11,7 +11,6 @@
 #include "core/inline.h"
 #include "core/maintenance.h"
 #include "core/metrics.h"
-#include "core/pull.h"
 #include "core/run.h"
 #include "core/tenure.h"
 
@@ -225,7 +224,6 @@ int postern__box_create(struct postern_store *store,
 	postern__list_init(&box->pulls_over);
 	box->pull_until_ms = POSTERN__NEVER;
 	box->pull_ended_at_ms = POSTERN__NEVER;
-	postern__pulls_look(box);
 	int r = init_conditions(box, error);
 	if (!r) {
 		r = make_groups(box, error);

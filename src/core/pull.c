@@ -591,6 +591,9 @@ static int queue_pull(struct postern_box *box, struct postern__pull *pull,
 	if (pull->until_ms < box->pull_until_ms) {
 		box->pull_until_ms = pull->until_ms;
 	}
+	if (!box->leasing) {
+		postern__pulls_look(box); /* without a runner nobody polls */
+	}
 	postern__claim_hint(box, handler, 0);
 	postern__claim_nudge(box);
 	return POSTERN_OK;

@@ -159,7 +159,9 @@ static void put_in_place(struct postern_box *box,
 	(void)pthread_mutex_unlock(&box->generation_mutex);
 	postern__list_push_front(&box->generations, &next->link);
 	postern__claim_hint_all(box);
-	postern__pulls_look(box);
+	if (old->pulled_count > 0) {
+		postern__pulls_look(box); /* they may be of another kind now */
+	}
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__generation_release(old);
 }
