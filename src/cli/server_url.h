@@ -4,7 +4,7 @@
 
 /*
  * The server that --server or $POSTERN_SERVER names, with its token. A command
- * that is told a server reads no configuration and opens no store.
+ * with a server reads no configuration and opens no store.
  */
 
 #include "base/arena.h"
@@ -21,7 +21,7 @@ struct postern__server_url {
 };
 
 /*
- * Find out which server the command is told. Sets cli->server, which is NULL if
+ * Find the server of the command. Sets cli->server, which is NULL if
  * there is none: then the configuration decides. $POSTERN_SERVER counts unless
  * -c or --store is given.
  *

@@ -51,7 +51,7 @@ static int declare_queue(struct postern__rabbitmq_link *link, const char *name,
 }
 
 /* Its messages return to the queue when they are old enough. A quorum queue
-   moves them at most once, unless it is told otherwise. */
+   moves them at most once, unless its arguments ask for more. */
 static int declare_retry(struct postern__rabbitmq_link *link,
 		const struct postern__rabbitmq_topology *topology,
 		struct postern_error *error) {
