@@ -222,12 +222,14 @@ def _(place):
 @case("a result that is repeated is settled, one that differs is late")
 def _(place):
     serve(place)
-    for key in "ab":
+    for key in "abc":
         place.ok("send", "orders", "--id", key, stdin="x")
-    a, b = claim(place, max=2)
-    equal(settle(place, lease(a), lease(b, outcome="poison")), ["settled"] * 2)
-    equal(settle(place, lease(a), lease(b, outcome="poison")), ["settled"] * 2)
-    equal(settle(place, lease(a, outcome="discard"), lease(b)), ["late"] * 2)
+    a, b, c = claim(place, max=3)
+    results = [lease(a), lease(b, outcome="poison"), lease(c, outcome="discard")]
+    equal(settle(place, *results), ["settled"] * 3)
+    equal(settle(place, *results), ["settled"] * 3)
+    equal(settle(place, lease(a, outcome="discard"), lease(b), lease(c)),
+          ["late"] * 3)
     equal(settle(place, lease(a, outcome="retry"), check=409), ["late"])
 
 
