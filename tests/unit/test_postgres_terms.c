@@ -147,7 +147,7 @@ static void renewed_beside_sessions(void) {
 	static const char *const stopped[] = {
 		"SELECT " SCHEMA ".claim_1(42, NULL, 0, NULL, NULL, '1000',"
 		" ARRAY[(SELECT min(id) FROM " SCHEMA ".handler)], '{10}', '{false}',"
-		" '{}', '{}', 10, 1000000)",
+		" '{}', '{}', 10, 1000000, NULL)",
 		"SELECT " SCHEMA ".give_back_1(42, 5, NULL, '1000', true, '{1}', '{1}',"
 		" '{1}', '{false}')",
 		"SELECT " SCHEMA ".look_staged_1(42, false)",
