@@ -368,6 +368,16 @@ def _(place):
     equal(place.state("kept", "ship"), "done")
 
 
+@case("leases outlive a restart that makes the handler one of another kind")
+def _(place):
+    server = serve(place)
+    place.ok("send", "orders", "--id", "lost", stdin="x")
+    claim(place, lease="100ms")
+    equal(server.stop(), 0)
+    serve(place, CONFIG.replace("pull: {}", "exec: [/bin/true]"))
+    until(lambda: place.state("lost", "ship") == "done")
+
+
 @case("a server that stops answers the claims that wait")
 def _(place):
     server = serve(place)
