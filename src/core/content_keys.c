@@ -279,6 +279,15 @@ bool postern__content_has_guard_key(const struct postern__content *content,
 	return run_key(content, index) != NULL;
 }
 
+/* Whether a marker of the handler can be of another key than an id. What other
+   handlers have for keys does not change its own. */
+static bool mixes_keys(const struct postern__handler *handler) {
+	const struct postern__channel *channel = handler->channel;
+	return channel->marker ? channel->has_key_rules
+						   : needs_more_than_id(&channel->key_rules) ||
+									 needs_more_than_id(&handler->key_rules);
+}
+
 bool postern__content_guard_key(const struct postern__content *content,
 		size_t index, char **out, size_t *len_out) {
 	const struct postern__channel *channel = content->channel;
@@ -291,7 +300,7 @@ bool postern__content_guard_key(const struct postern__content *content,
 	}
 	/* Where all keys are ids, the channel's own messages need no source. */
 	bool bare = !key->source ||
-				(key->is_id && !channel->has_key_rules &&
+				(key->is_id && !mixes_keys(content->runs[index].handler) &&
 						strcmp(key->source, channel->first_name) == 0);
 	size_t source_len = bare ? 0 : strlen(key->source) + 1;
 	char *value = malloc(source_len + key->value_len + 1);

@@ -173,6 +173,28 @@ def changed(place):
     place.fails(1, "process", says=says)
 
 
+@case("a handler with a key beside it leaves the markers of a guard as they are")
+def another_handler(place):
+    config = """\
+store: sqlite:shop.db
+channels:
+  pay:
+    mode: guard
+    handlers:
+      mail: {exec: ["/bin/sh", "-c", "echo ran >> ${DIR}/ran"], timeout: 5s}
+"""
+    place.configure(config)
+    equal(place.ok("send", "pay", "--id", "1", stdin='{"n": 1}').out, "done\n")
+    place.configure(config + """\
+      other: {key: "json:/n", exec: ["/bin/true"], timeout: 5s}
+""")
+    # The other handler is new and runs.
+    equal(place.ok("send", "pay", "--id", "1", stdin='{"n": 1}').out, "done\n")
+    equal(place.read("ran"), "ran\n")
+    equal(place.ok("send", "pay", "--id", "1", stdin='{"n": 1}').out,
+          "duplicate\n")
+
+
 @case("check prints and refuses rules")
 def checked(place):
     place.configure(CONFIG)
