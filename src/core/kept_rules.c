@@ -81,6 +81,7 @@ static bool collect_rules(const struct postern_generation *generation,
 			.channel = channel->id,
 			.rule = rules_text(&channel->key_rules, "id", memory),
 			.confirmed = channel->accepts_key_change,
+			.guarded = channel->mode == POSTERN_MODE_GUARD,
 		};
 		ok = rules[count++].rule;
 	}
@@ -91,6 +92,7 @@ static bool collect_rules(const struct postern_generation *generation,
 			.handler = handler->id,
 			.rule = rules_text(&handler->key_rules, "", memory),
 			.confirmed = handler->channel->accepts_key_change,
+			.guarded = handler->channel->mode == POSTERN_MODE_GUARD,
 		};
 		ok = rules[count++].rule;
 	}

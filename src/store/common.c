@@ -234,8 +234,10 @@ void postern__rule_name(const struct postern_kept_rule *rule,
 			(long long)rule->channel, (long long)rule->handler);
 }
 
-bool postern__rule_changes(const struct postern_kept_rule *rule,
-		bool accepted) {
-	return accepted && rule->former && rule->former[0] &&
-		   strcmp(rule->former, rule->rule) != 0;
+bool postern__rule_changes(const struct postern_kept_rule *rule, bool accepted,
+		bool marked) {
+	if (!rule->former || strcmp(rule->former, rule->rule) == 0) {
+		return false;
+	}
+	return (accepted && rule->former[0]) || (marked && rule->guarded);
 }

@@ -154,6 +154,7 @@ void postern__rule_name(const struct postern_kept_rule *rule,
 		char out[POSTERN__RULE_NAME_MAX]);
 /* Whether a rule differs from what is kept, `former`, so that keys are
    forgotten. accepted: the channel has accepted messages. */
-bool postern__rule_changes(const struct postern_kept_rule *rule, bool accepted);
+bool postern__rule_changes(const struct postern_kept_rule *rule, bool accepted,
+		bool marked);
 
 #endif

@@ -87,11 +87,59 @@ static void rules_outlive_process(void) {
 	stand_close(&stand);
 }
 
+/* Record a marker, as a guard does for what has run. */
+static void record(struct stand *stand) {
+	const char *handler = "a";
+	const struct postern_mark mark = {
+		.handlers = &handler,
+		.handler_count = 1,
+		.value = "7",
+		.value_len = 1,
+	};
+	struct postern_mark_request request = {
+		.kind = POSTERN_MARK_RECORD,
+		.fence = 1,
+	};
+	struct postern_markers *markers = stand->store->markers;
+	CHECK_OK(markers->ops->change(markers, &mark, &request, &stand->error),
+			&stand->error);
+}
+
+static void guarded_change(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	struct postern_kept_rule rule = {
+		.channel = stand.orders,
+		.handler = stand.handlers[0],
+		.rule = "",
+		.guarded = true,
+	};
+	if (stand.ops->keep_rules) {
+		for (int marked = 0; marked < 2; marked++) {
+			CHECK_OK(stand.ops->keep_rules(stand.store, &rule, 1, stand.memory,
+							 &stand.error),
+					&stand.error);
+			CHECK_INT(rule.changed, marked);
+			record(&stand);
+			rule.rule = "json:/a";
+		}
+		/* What is not guarded has no markers. */
+		rule.guarded = false;
+		CHECK_OK(stand.ops->keep_rules(stand.store, &rule, 1, stand.memory,
+						 &stand.error),
+				&stand.error);
+		CHECK(!rule.changed);
+	}
+	stand_close(&stand);
+}
+
 const struct tap_case rule_cases[] = {
 	{ "a changed key rule is refused until it is confirmed",
 			change_is_refused },
 	{ "a key rule by which nothing is remembered may change",
 			nothing_to_forget },
+	{ "a key rule of markers is changed, also from none, if there are any",
+			guarded_change },
 	{ "the key rules in force are kept", rules_outlive_process },
 	{ 0 },
 };

@@ -173,6 +173,35 @@ def changed(place):
     place.fails(1, "process", says=says)
 
 
+@case("a changed rule of a guard is refused as soon as there are markers")
+def changed_guard(place):
+    config = """\
+store: sqlite:shop.db
+channels:
+  pay:
+    mode: guard
+    KEY
+    handlers:
+      mail: {exec: ["/bin/true"], timeout: 5s OWN}
+"""
+    first = config.replace("KEY", "").replace("OWN", "")
+    by_body = config.replace("KEY", "key: json:/id").replace("OWN", "")
+    own = config.replace("KEY", "").replace("OWN", ", key: json:/id")
+    says = "migrate --accept-key-change pay"
+
+    def pay():
+        return place.ok("send", "pay", "--id", "1", stdin=order(7)).out
+
+    place.configure(first)
+    equal([pay(), pay()], ["done\n", "duplicate\n"])
+    # A copy would not be found by its new key.
+    for changed_rule in (by_body, own):
+        place.configure(changed_rule)
+        place.fails(1, "send", "pay", "--id", "1", stdin=order(7), says=says)
+    place.configure(first)
+    equal(pay(), "duplicate\n")
+
+
 @case("a handler with a key beside it leaves the markers of a guard as they are")
 def another_handler(place):
     config = """\

@@ -79,14 +79,17 @@ struct postern_enrolment {
 /*
  * The key rule of a channel or a handler that is enrolled, to be kept. One that
  * is kept already is changed if its text is another one that is not empty, and
- * the channel has accepted messages, whose keys another rule would not find. If
- * a rule is changed and not confirmed, nothing is written; else all are kept.
+ * the channel has accepted messages, whose keys another rule would not find.
+ * The keys of a guarded rule are markers, so it is changed, also if it was
+ * empty, as soon as the store has a marker. If a rule is changed and not
+ * confirmed, nothing is written; else all are kept.
  */
 struct postern_kept_rule {
 	int64_t channel;  /* a channel id */
 	int64_t handler;  /* a handler id; 0: the rule of the channel */
 	const char *rule; /* "": none */
 	bool confirmed;
+	bool guarded;
 	/* out */
 	bool changed;
 	const char *former; /* what was kept; NULL: nothing */

@@ -29,7 +29,8 @@ static int compare_rule(struct pg_connection *connection,
 	int r = postern__pg_run(&query,
 			"SELECT (SELECT convert_from(value, 'UTF8') FROM @meta"
 			" WHERE name = $1), EXISTS (SELECT 1 FROM @channel_tally"
-			" WHERE channel = $2 AND accepted > 0)",
+			" WHERE channel = $2 AND accepted > 0),"
+			" EXISTS (SELECT 1 FROM @marker)",
 			error);
 	if (r == POSTERN_OK &&
 			!postern__pg_get_text(&query, 0, 0, memory, &rule->former)) {
@@ -37,7 +38,8 @@ static int compare_rule(struct pg_connection *connection,
 	}
 	if (r == POSTERN_OK) {
 		rule->changed =
-				postern__rule_changes(rule, postern__pg_get(&query, 0, 1) != 0);
+				postern__rule_changes(rule, postern__pg_get(&query, 0, 1) != 0,
+						postern__pg_get(&query, 0, 2) != 0);
 	}
 	postern__pg_end(&query);
 	return r;

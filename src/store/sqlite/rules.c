@@ -26,13 +26,17 @@ static int read_rule(struct sqlite_store *self, const char *name,
 	return r == POSTERN_OK && !ok ? postern__sqlite_no_memory(error) : r;
 }
 
-static int has_accepted(struct sqlite_store *self, int64_t channel, bool *out,
-		struct postern_error *error) {
+/* Whether the channel has accepted messages, and the store has markers. */
+static int look_for_keys(struct sqlite_store *self, int64_t channel,
+		bool *accepted_out, bool *marked_out, struct postern_error *error) {
 	struct sqlite_query query;
 	postern__sqlite_query(&query, &self->writer,
-			"SELECT accepted > 0 FROM postern_channel WHERE id = ?1");
+			"SELECT accepted > 0, EXISTS (SELECT 1 FROM postern_marker)"
+			" FROM postern_channel WHERE id = ?1");
 	postern__sqlite_bind_int(&query, 1, channel);
-	*out = postern__sqlite_row(&query) && postern__sqlite_int(&query, 0) != 0;
+	bool found = postern__sqlite_row(&query);
+	*accepted_out = found && postern__sqlite_int(&query, 0) != 0;
+	*marked_out = found && postern__sqlite_int(&query, 1) != 0;
 	return postern__sqlite_end(&query, error);
 }
 
@@ -41,13 +45,14 @@ static int compare_rule(struct sqlite_store *self,
 		struct postern_error *error) {
 	char name[POSTERN__RULE_NAME_MAX];
 	bool accepted = false;
+	bool marked = false;
 	postern__rule_name(rule, name);
 	int r = read_rule(self, name, memory, &rule->former, error);
 	if (r == POSTERN_OK) {
-		r = has_accepted(self, rule->channel, &accepted, error);
+		r = look_for_keys(self, rule->channel, &accepted, &marked, error);
 	}
 	if (r == POSTERN_OK) {
-		rule->changed = postern__rule_changes(rule, accepted);
+		rule->changed = postern__rule_changes(rule, accepted, marked);
 	}
 	return r;
 }
