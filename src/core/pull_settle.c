@@ -25,6 +25,7 @@
 #include "base/point.h"
 #include "base/sized.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <postern/sys/memory.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ static const char lease_ended[] =
 static struct postern_run *create_run(struct postern_box *box,
 		struct postern__handler *handler, const struct postern_claimed *claimed,
 		const char *message_id) {
+	assert(handler);
 	const struct postern_message message = {
 		.size = sizeof(message),
 		.id = message_id ? message_id : "",

@@ -138,8 +138,10 @@ int postern__sqlite_claim_ended(struct sqlite_store *self,
 				(claim->max + 1) * sizeof(struct postern_claimed)),
 		.next_due_ms = -1,
 	};
-	int r = found && claims.items ? POSTERN_OK
-								  : postern__sqlite_no_memory(error);
+	if (!found || !claims.items) {
+		return postern__sqlite_no_memory(error);
+	}
+	int r = POSTERN_OK;
 	for (size_t i = 0; r == POSTERN_OK && i < claim->want_count; i++) {
 		if (!postern__sqlite_handler(self, claim->wants[i].handler)) {
 			continue;
