@@ -3,8 +3,8 @@
 #define POSTERN_SERVER_NOTIFY_H
 
 /*
- * Tells a service manager how the server is, if there is one: the protocol of
- * sd_notify(3), a datagram to $NOTIFY_SOCKET.
+ * Reports the state of the server to its service manager, if it has one, by the
+ * protocol of sd_notify(3): a datagram to $NOTIFY_SOCKET.
  */
 
 #define POSTERN__NOTIFY_READY "READY=1"
@@ -13,7 +13,7 @@
    not. */
 #define POSTERN__NOTIFY_ALIVE "WATCHDOG=1"
 
-/* Nobody is waiting for it if it cannot be sent. */
+/* Send one of these. A failure is ignored: without a manager nobody waits. */
 void postern__notify(const char *state);
 
 #endif
