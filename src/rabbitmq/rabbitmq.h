@@ -5,7 +5,8 @@
 /*
  * Shared by the files of this room: address.c parses a URL, link.c has a
  * connection with its channel, envelope.c makes a message of a delivery,
- * source.c is the source, topology.c declares what it needs, retry.c publishes
+ * source.c is the source, topology.c declares what it needs and
+ * starts its consumer, retry.c publishes
  * what failed to the retry queue, outgoing.c and
  * template.c make what is published of a message, confirms.c counts what the
  * broker has confirmed, publish.c is the kind of handlers.
@@ -28,6 +29,7 @@
 #define RABBITMQ_SHORT_LEN_MAX 255
 /* All that is done over a connection is done on one channel. */
 #define RABBITMQ_CHANNEL 1
+#define RABBITMQ_CONSUMER_TAG "postern"
 
 /* A parsed URL. Without pointers, so that it needs no destructor but _wipe. */
 struct postern__rabbitmq_address {
@@ -152,6 +154,9 @@ int postern__rabbitmq_topology_check(const struct postern__rabbitmq_topology
 int postern__rabbitmq_declare(struct postern__rabbitmq_link *link,
 		const struct postern__rabbitmq_topology *topology,
 		struct postern_error *error);
+/* Start the consumer of the link. */
+int postern__rabbitmq_consume(struct postern__rabbitmq_link *link,
+		const char *queue, uint32_t prefetch, struct postern_error *error);
 
 /* The options of a source that decide what a delivery becomes. */
 struct postern__rabbitmq_mapping {

@@ -32,7 +32,6 @@
 #include "rabbitmq/rabbitmq.h"
 #include "rabbitmq/retry.h"
 
-#define CONSUMER_TAG "postern"
 #define IDLE_MS 5000
 /* How often the broker is asked for the length of the queue. */
 #define LAG_MS 1000
@@ -163,34 +162,26 @@ static bool sent(struct rabbit *self, int status) {
 }
 
 static int consume(struct rabbit *self, struct postern_error *error) {
-	char what[RABBITMQ_SHORT_LEN_MAX + 40];
 	int r = self->topology.declare ? postern__rabbitmq_declare(&self->link,
 											 &self->topology, error)
 								   : POSTERN_OK;
 	if (!r) {
 		r = postern__rabbitmq_retry_begin(&self->retry, &self->link, error);
 	}
-	if (r) {
-		return r;
-	}
-	(void)amqp_basic_qos(self->link.state, RABBITMQ_CHANNEL, 0,
-			(uint16_t)self->prefetch, 0);
-	r = postern__rabbitmq_link_check(&self->link,
-			amqp_get_rpc_reply(self->link.state), "set the prefetch", error);
-	if (r) {
-		return r;
-	}
-	(void)snprintf(what, sizeof what, "consume from queue '%s'",
-			self->topology.queue);
-	(void)amqp_basic_consume(self->link.state, RABBITMQ_CHANNEL,
-			amqp_cstring_bytes(self->topology.queue),
-			amqp_cstring_bytes(CONSUMER_TAG), 0, 0, 0, amqp_empty_table);
-	return postern__rabbitmq_link_check(&self->link,
-			amqp_get_rpc_reply(self->link.state), what, error);
+	return r ? r
+			 : postern__rabbitmq_consume(&self->link, self->topology.queue,
+					   self->prefetch, error);
 }
 
 static void connect_broker(struct rabbit *self) {
 	struct postern_error error;
+	/* What cannot be stored is not consumed: the broker takes it back after a
+	   while, and counts that as a delivery. */
+	if (!postern_sink_store_works(self->sink)) {
+		self->connect_at_ms = postern__rabbitmq_now_ms() +
+							  postern_sink_retry_delay_ms(self->sink);
+		return;
+	}
 	int r = postern__rabbitmq_link_open(&self->link, &self->peer, self->host,
 			&error);
 	if (!r) {
@@ -575,7 +566,7 @@ static void ask_for_lag(struct rabbit *self) {
 /* The stop: no further deliveries. */
 static void cancel_consumer(struct rabbit *self) {
 	amqp_basic_cancel_t cancel = {
-		.consumer_tag = amqp_cstring_bytes(CONSUMER_TAG),
+		.consumer_tag = amqp_cstring_bytes(RABBITMQ_CONSUMER_TAG),
 		.nowait = 1,
 	};
 	if (!self->cancelled) {

@@ -3,7 +3,8 @@
 /*
  * Declaring what a source needs: its queue, a queue for what is rejected, an
  * exchange and the bindings. All of it is durable. The broker refuses to
- * declare what exists with other arguments; nothing is deleted or changed.
+ * declare what exists with other arguments; nothing is deleted or changed. Then
+ * its consumer is started.
  */
 
 #include <stdio.h>
@@ -219,4 +220,21 @@ int postern__rabbitmq_topology_check(const struct postern__rabbitmq_topology
 		key = key[len] ? key + len + 1 : NULL;
 	}
 	return r;
+}
+
+int postern__rabbitmq_consume(struct postern__rabbitmq_link *link,
+		const char *queue, uint32_t prefetch, struct postern_error *error) {
+	char what[RABBITMQ_SHORT_LEN_MAX + 40];
+	(void)amqp_basic_qos(link->state, RABBITMQ_CHANNEL, 0, (uint16_t)prefetch,
+			0);
+	int r = answered(link, "set the prefetch", error);
+	if (r) {
+		return r;
+	}
+	(void)snprintf(what, sizeof what, "consume from queue '%s'", queue);
+	(void)amqp_basic_consume(link->state, RABBITMQ_CHANNEL,
+			amqp_cstring_bytes(queue),
+			amqp_cstring_bytes(RABBITMQ_CONSUMER_TAG), 0, 0, 0,
+			amqp_empty_table);
+	return answered(link, what, error);
 }

@@ -567,6 +567,14 @@ int64_t postern_sink_retry_delay_ms(const struct postern_sink *sink) {
 	return sink->context.retry_delay_ms;
 }
 
+bool postern_sink_store_works(const struct postern_sink *sink) {
+	struct postern_box *box = sink->context.box;
+	(void)pthread_mutex_lock(&box->mutex);
+	bool works = !box->store_failing;
+	(void)pthread_mutex_unlock(&box->mutex);
+	return works;
+}
+
 int postern__sink_collect(struct postern_sink *sink, bool rests,
 		struct postern__collected *out, struct postern_error *error) {
 	*out = (struct postern__collected){ 0 };

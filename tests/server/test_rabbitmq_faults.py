@@ -304,4 +304,60 @@ def _(place):
         equal(dead.count(), 0)
 
 
+def set_consumer_timeout(ms, interval_ms):
+    """How long a broker waits for an acknowledgement, and how often it looks."""
+    rabbit.server.control(
+        "eval", f"application:set_env(rabbit, consumer_timeout, {ms}), "
+        f"application:set_env(rabbit, channel_tick_interval, {interval_ms}).")
+
+
+@case("a database that is away for longer than the broker waits costs one delivery")
+def _(place):
+    # Three deliveries are allowed.
+    queue, dead = with_dead_letters(**{"x-delivery-limit": 2})
+    set_consumer_timeout(1000, 200)
+    with postgres.Server(durable=True) as database:
+        place.configure(rabbit.inbox(
+            [rabbit.source(queue.name)], "sql: insert into public.ledger (id) values (:id)",
+            store=f'"{database.url()}"').replace(
+                "restart_delay: 200ms", "restart_delay: 50ms, command_timeout: 1s"))
+        database.sql("CREATE TABLE public.ledger (id text)")
+        place.ok("migrate")
+        server = place.serve()
+        until(lambda: "connected source 'in.rabbitmq'" in server.stderr())
+        database.end(signal.SIGKILL)
+        fill(queue, 100)
+        until(lambda: "timed out" in server.stderr())
+        # Several times as long as the broker waits, with reconnects.
+        time.sleep(8)
+        database.start()
+        until(lambda: database.sql("SELECT count(DISTINCT id) FROM public.ledger") == ["100"])
+        until(lambda: queue.count() == 0)
+        equal(database.sql("SELECT count(*) FROM public.ledger"), ["100"])
+        equal(dead.count(), 0)
+        equal(server.stop(), 0)
+    set_consumer_timeout(1800000, 60000)
+
+
+@case("a handler that runs for longer than the broker waits has run once")
+def _(place):
+    queue, dead = with_dead_letters(**{"x-delivery-limit": 20})
+    queue.put(message_id="m1")
+    set_consumer_timeout(1000, 200)
+    place.configure(rabbit.inbox(
+        [rabbit.source(queue.name)],
+        "exec: [/bin/sh, -c, 'echo $CE_ID >> ${DIR}/log.out; "
+        "until test -e ${DIR}/good; do sleep 0.1; done']",
+        more="    mode: guard\n"))
+    server = place.serve()
+    until(lambda: server.stderr().count("timed out") >= 2)
+    place.write("good", "")
+    until(lambda: queue.count() == 0 and rabbit.state(place)["in_flight"] == 0
+          and rabbit.state(place)["accepted"] == 1)
+    equal(server.stop(), 0)
+    equal((queue.count(), dead.count(), place.read("log.out").split()),
+          (0, 0, ["m1"]))
+    set_consumer_timeout(1800000, 60000)
+
+
 rabbit.main(main)

@@ -125,6 +125,31 @@ def _(place):
     broker.stop()
 
 
+def close(channel, code, text):
+    """The broker closes a channel, or with 0 the connection."""
+    class_id, method_id = (20, 40) if channel else (10, 50)
+    return FakeBroker.method(channel, class_id, method_id, code.to_bytes(2, "big") +
+                             bytes([len(text)]) + text + b"\x00" * 4)
+
+
+@case("a channel and a connection that the broker closes are opened again")
+def _(place):
+    ends = [close(1, 406, b"PRECONDITION_FAILED - timeout on channel"),
+            close(0, 320, b"CONNECTION_FORCED - broker forced it"), b""]
+    broker = FakeBroker(consume=lambda number: messages(3) + ends[number - 1])
+    server = serve(place, broker)
+    until(lambda: (3, "ack", 3, True) in broker.settled)
+    until(lambda: sorted(place.read("log.out").split()) == ["m1", "m2", "m3"])
+    for says in ("closed the channel: PRECONDITION_FAILED - timeout",
+                 "closed the connection: CONNECTION_FORCED"):
+        assert says in server.stderr(), server.stderr()
+    # On the closed ones nothing was acknowledged, or what was stored before.
+    for number, kind, tag, _ in broker.settled:
+        assert kind == "ack" and tag <= 3 and number <= 3, broker.settled
+    equal(server.stop(), 0)
+    broker.stop()
+
+
 @case("an id that is no UTF-8 is quarantined, and acknowledged")
 def _(place):
     bad = FakeBroker.deliver(1) + FakeBroker.header(1, b"\xff\xfe") + FakeBroker.frame(3, b"x")

@@ -173,6 +173,11 @@ POSTERN_EXPORT void postern_sink_set_dead_letters(struct postern_sink *sink,
 POSTERN_EXPORT int64_t postern_sink_retry_delay_ms(
 		const struct postern_sink *sink);
 
+/* Whether the store works, as far as the runner knows, which tests a store that
+   has failed every restart_delay_ms. A source whose transport limits how often
+   a message is received need not receive any meanwhile. */
+POSTERN_EXPORT bool postern_sink_store_works(const struct postern_sink *sink);
+
 #define POSTERN_SOURCE_OPS_VERSION 1
 
 /*
