@@ -117,13 +117,13 @@ static int read_line(char *text, size_t len, const char *path,
 	return POSTERN_OK;
 }
 
-int postern__secret_read(const char *path, struct postern__arena *arena,
-		char **out, struct postern_error *error) {
+/* Read a file that other users may not read. */
+static int read_private(const char *path, int flags, size_t len_max,
+		struct postern__arena *arena, char **out, size_t *len_out,
+		struct postern_error *error) {
 	struct stat status;
-	char *text;
-	size_t len;
 	int fd;
-	int r = open_regular(path, O_NOFOLLOW, &fd, &status, error);
+	int r = open_regular(path, flags, &fd, &status, error);
 	if (r != POSTERN_OK) {
 		return r;
 	}
@@ -132,9 +132,24 @@ int postern__secret_read(const char *path, struct postern__arena *arena,
 				SHOWN " is world-readable (mode %04o): chmod o-r", path,
 				(unsigned)status.st_mode & 07777);
 	} else {
-		r = read_all(fd, path, SECRET_LEN_MAX, arena, &text, &len, error);
+		r = read_all(fd, path, len_max, arena, out, len_out, error);
 	}
 	(void)close(fd); /* nothing was written */
+	return r;
+}
+
+int postern__key_read(const char *path, size_t len_max,
+		struct postern__arena *arena, char **out, size_t *len_out,
+		struct postern_error *error) {
+	return read_private(path, 0, len_max, arena, out, len_out, error);
+}
+
+int postern__secret_read(const char *path, struct postern__arena *arena,
+		char **out, struct postern_error *error) {
+	char *text;
+	size_t len;
+	int r = read_private(path, O_NOFOLLOW, SECRET_LEN_MAX, arena, &text, &len,
+			error);
 	if (r == POSTERN_OK) {
 		r = read_line(text, len, path, error);
 	}

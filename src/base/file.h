@@ -30,4 +30,13 @@ int postern__file_read(const char *path, size_t len_max,
 int postern__secret_read(const char *path, struct postern__arena *arena,
 		char **out, struct postern_error *error);
 
+/*
+ * Read a whole file that contains a key. A file that all users may read is
+ * refused; a symbolic link is not, because tools that renew certificates make
+ * them.
+ */
+int postern__key_read(const char *path, size_t len_max,
+		struct postern__arena *arena, char **out, size_t *len_out,
+		struct postern_error *error);
+
 #endif

@@ -18,8 +18,9 @@
 	{ "in", 0, false, "STORE", "only the store with this name in the configuration" }
 
 #define SERVER \
-	{ "server", 0, false, "URL", "ask the server at http://HOST:PORT or unix:PATH, and read no configuration; $POSTERN_SERVER" }, \
-	{ "token-file", 0, false, "FILE", "the file with the token for that server; $POSTERN_TOKEN_FILE" }
+	{ "server", 0, false, "URL", "ask the server at http://HOST:PORT, https://HOST:PORT or unix:PATH, and read no configuration; $POSTERN_SERVER" }, \
+	{ "token-file", 0, false, "FILE", "the file with the token for that server; $POSTERN_TOKEN_FILE" }, \
+	{ "ca-file", 0, false, "FILE", "the certificates to trust for https, in place of the system's; $POSTERN_CA_FILE" }
 
 #define FILTERS(states) \
 	SERVER, IN, \

@@ -110,6 +110,15 @@ static bool prepare_request(CURL *curl, const struct postern__remote *remote,
 	if (remote->socket) {
 		bad |= curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, remote->socket);
 	}
+	if (remote->trusted) {
+		struct curl_blob blob = { .data = (void *)(uintptr_t)remote->trusted,
+			.len = strlen(remote->trusted),
+			.flags = CURL_BLOB_NOCOPY };
+		bad |= curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &blob);
+		bad |= curl_easy_setopt(curl, CURLOPT_CAPATH, NULL);
+	}
+	bad |= curl_easy_setopt(curl, CURLOPT_SSLVERSION,
+			(long)CURL_SSLVERSION_TLSv1_2);
 	bad |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
 	bad |= curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
 	bad |= curl_easy_setopt(curl, CURLOPT_URL, url);
@@ -147,6 +156,19 @@ static int fail_curl(CURLcode c, const struct postern__remote *remote,
 	case CURLE_URL_MALFORMAT:
 		return postern__fail(error, POSTERN_E_INVALID,
 				"'%.80s' is not the URL of a server", remote->name);
+	case CURLE_PEER_FAILED_VERIFICATION:
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"the certificate of the server at %s is not trusted, or is for "
+				"another host%s",
+				remote->name,
+				remote->trusted ? "" : "; --ca-file FILE names whom to trust");
+	case CURLE_SSL_CACERT_BADFILE:
+		return postern__fail(error, POSTERN_E_INVALID,
+				"--ca-file: the file has no certificates in PEM");
+	case CURLE_SSL_CONNECT_ERROR:
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"no TLS could be agreed on with %s; does it speak https?",
+				remote->name);
 	case CURLE_OPERATION_TIMEDOUT:
 		return postern__fail(error, POSTERN_E_TIMEOUT,
 				"the server at %s did not respond within %ld s", remote->name,

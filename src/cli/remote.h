@@ -14,10 +14,11 @@ struct postern__socket;
 
 /* Borrowed. */
 struct postern__remote {
-	const char *name;   /* for people: the path of the socket, or the URL */
-	const char *socket; /* its address; NULL: TCP */
-	const char *base;   /* the URL in front of the path */
-	const char *token;  /* NULL: none */
+	const char *name;    /* for people: the path of the socket, or the URL */
+	const char *socket;  /* its address; NULL: TCP */
+	const char *base;    /* the URL in front of the path */
+	const char *token;   /* NULL: none */
+	const char *trusted; /* certificates in PEM; NULL: those of the system */
 };
 
 void postern__remote_of_socket(const struct postern__socket *socket,
@@ -29,7 +30,8 @@ void postern__remote_of_socket(const struct postern__socket *socket,
  * response  fresh from postern__response_init().
  *
  * Returns POSTERN_OK for a response with any status, or
- *   POSTERN_E_UNAVAILABLE  no server listens; the request was not sent
+ *   POSTERN_E_UNAVAILABLE  no server listens, or it is not the one that its
+ *                          certificate should say; the request was not sent
  *   POSTERN_E_STALE        the connection was lost before the response was
  *                          complete: the effect of the request is unknown
  *   POSTERN_E_TIMEOUT      no response in time; the effect is unknown, too

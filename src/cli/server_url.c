@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * http://HOST:PORT, https://HOST (a proxy that speaks TLS), or unix:PATH.
+ * http://HOST:PORT, https://HOST:PORT, or unix:PATH.
  */
 
 #include "cli/server_url.h"
@@ -15,6 +15,9 @@
 #include "cli/command.h"
 #include "cli/out.h"
 #include "server/config.h"
+
+/* The certificates of a system have 200 KiB. */
+#define TRUSTED_LEN_MAX ((size_t)4 * 1024 * 1024)
 
 #define FORMS "write http://127.0.0.1:7420, https://HOST or unix:PATH"
 
@@ -126,6 +129,16 @@ int postern__server_url_find(struct postern__cli *cli) {
 		return report(cli, &file, &error);
 	}
 	self->remote.token = token;
+	const struct setting trusted =
+			find_setting(cli, "ca-file", "--ca-file", "$POSTERN_CA_FILE");
+	char *text = NULL;
+	size_t len = 0;
+	if (trusted.value &&
+			postern__file_read(trusted.value, TRUSTED_LEN_MAX, &self->arena,
+					&text, &len, &error) != POSTERN_OK) {
+		return report(cli, &trusted, &error);
+	}
+	self->remote.trusted = text;
 	return choose_store(cli, self);
 }
 

@@ -99,7 +99,7 @@ static void read_environment(struct postern__config *config) {
 
 /* Variables that are not options: of handlers, of tests. */
 static bool is_other_variable(const char *name) {
-	static const char *const others[] = { "ATTEMPT", "BUG", "CONFIG",
+	static const char *const others[] = { "ATTEMPT", "BUG", "CA_FILE", "CONFIG",
 		"CRASH_AT", "FAIL_AT", "FENCE", "HANDLER", "PAUSE_AT", "SEED", "SERVER",
 		"STEPS", "TOKEN_FILE" };
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -231,6 +231,7 @@ static int read_text(struct postern__config *config, const char *text,
 	check_health(config);
 	postern__config_auth_read(config, parts.nodes[POSTERN__PART_AUTH]);
 	postern__config_listens_read(config);
+	postern__config_tls_check(config);
 	postern__config_stores_read(config, parts.nodes[POSTERN__PART_STORES]);
 	if (parts.nodes[POSTERN__PART_CHANNELS]) {
 		postern__config_channels_read(config,

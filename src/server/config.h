@@ -36,6 +36,7 @@ struct postern__buf;
 struct postern_store_options;
 struct postern__auth;
 struct postern__config;
+struct postern__tls;
 struct postern_source_kind;
 struct postern_source_setting;
 struct postern_handler_kind;
@@ -120,9 +121,11 @@ struct postern__config_values {
 	/* Options of the process: global only. */
 	const char *listen; /* addresses with commas between them; NULL: none */
 	const char *ingest_listen;
-	const char *listen_mode;  /* of sockets, in octal */
-	const char *listen_group; /* NULL: none */
-	const char *hosts;        /* names with commas; NULL: none */
+	const char *listen_mode;   /* of sockets, in octal */
+	const char *listen_group;  /* NULL: none */
+	const char *hosts;         /* names with commas; NULL: none */
+	const char *tls_cert_file; /* NULL: no TLS */
+	const char *tls_key_file;
 	int64_t shutdown_grace_ms;
 	bool metrics;
 	uint64_t memory_max;
@@ -270,6 +273,13 @@ postern__config_listen(const struct postern__config *config, size_t index);
 /* The tokens and the hosts. */
 void postern__config_auth(const struct postern__config *config,
 		struct postern__auth *out);
+/*
+ * Load the certificate and the key, as they are now.
+ *
+ * out  yours, to be released; NULL: the server speaks no TLS.
+ */
+int postern__config_tls(const struct postern__config *config,
+		struct postern__tls **out, struct postern_error *error);
 /* The path of "unix:PATH"; NULL: it is an address of TCP. */
 const char *postern__listen_path(const char *address);
 /* There is at least one; NULL past the last. */

@@ -21,6 +21,7 @@
 #include "server/config.h"
 #include "server/config_section.h"
 #include "server/store_open.h"
+#include "server/tls.h"
 #include "source/kinds.h"
 #include "store/store.h"
 
@@ -327,6 +328,17 @@ static void check_stores(const struct postern__config *config,
 	postern__mistakes_add_error(mistakes, NULL, NULL, &error);
 }
 
+static void check_tls(const struct postern__config *config,
+		struct postern__mistakes *mistakes) {
+	struct postern__tls *tls;
+	struct postern_error error;
+	if (postern__config_tls(config, &tls, &error) != POSTERN_OK) {
+		postern__mistakes_add_error(mistakes, NULL, NULL, &error);
+	} else {
+		postern__tls_release(tls);
+	}
+}
+
 int postern__config_check(const struct postern__config *config,
 		postern__config_remark *report, void *context,
 		struct postern_error *error) {
@@ -347,6 +359,7 @@ int postern__config_check(const struct postern__config *config,
 		}
 	}
 	check_stores(config, &mistakes);
+	check_tls(config, &mistakes);
 	int r = postern__mistakes_result(&mistakes, report, context, error);
 	postern__arena_finish(&arena);
 	return r;

@@ -69,6 +69,11 @@ static int check_rate(const char *text, struct postern_error *error) {
 			error);
 }
 
+static int check_file(const char *text, struct postern_error *error) {
+	return *text ? POSTERN_OK
+				 : postern__fail(error, POSTERN_E_INVALID, "no file is named");
+}
+
 static int check_marker(const char *text, struct postern_error *error) {
 	return postern__handler_key_check(text, error);
 }
@@ -86,6 +91,8 @@ static const struct postern_option options[] = {
 	{ "listen_mode", TEXT, AT(listen_mode), ROOT, 0, 0, 0, NULL, "0600", "permissions of the sockets of listen and ingest_listen, in octal", "MODE", check_mode },
 	{ "listen_group", TEXT, AT(listen_group), ROOT, NONE, 0, 0, NULL, "none", "group of these sockets", "GROUP", NULL },
 	{ "hosts", TEXT, AT(hosts), ROOT, NONE, 0, 0, NULL, "none", "names by which clients call the server over TCP, several with commas", "NAME", postern__auth_hosts_check },
+	{ "tls.cert_file", TEXT, AT(tls_cert_file), ROOT, NONE, 0, 0, NULL, "none", "certificate of the server, in PEM: then addresses of TCP speak TLS only", "FILE", check_file },
+	{ "tls.key_file", TEXT, AT(tls_key_file), ROOT, NONE, 0, 0, NULL, "none", "its private key, in PEM", "FILE", check_file },
 	{ "memory_max", SIZE, AT(memory_max), ROOT, 0, MEMORY_BYTES_MIN, QUEUE_BYTES_MAX, NULL, "256MiB", "memory for requests and answers of HTTP; over it they are refused with 503", NULL, NULL },
 	{ "metrics", SWITCH, AT(metrics), ROOT, 0, 0, 0, NULL, "on", "serve /metrics, in the format of Prometheus", NULL, NULL },
 	{ "health.degraded_after", DURATION, AT(health_degraded_ms), ROOT, NONE, 1, MS_MAX, NULL, "2m", "/healthz?verbose: degraded if work is due and no run ends for so long", NULL, NULL },
@@ -188,6 +195,9 @@ size_t postern__option_path(const struct postern_option *option,
 		const char **text) {
 	const struct postern_store_kind *kind;
 	const char *rest;
+	if (option->check == check_file) {
+		return strcmp(*text, "none") == 0 ? SIZE_MAX : 0;
+	}
 	if (option->check != postern__store_url_check) {
 		return SIZE_MAX;
 	}

@@ -27,9 +27,8 @@
 
 #define NAME_SIZE 48
 
-/* Flags of parts: known, but must be empty; or not even that. */
-#define LATER 1U
-#define NEVER 2U
+/* A flag of parts: known, but not in this version. */
+#define NEVER 1U
 
 static const struct part {
 	const char *name;
@@ -40,7 +39,6 @@ static const struct part {
 	[POSTERN__PART_STORES] = { "stores", POSTERN__IN_ROOT, 0 },
 	[POSTERN__PART_CHANNELS] = { "channels", POSTERN__IN_ROOT, 0 },
 	[POSTERN__PART_AUTH] = { "auth", POSTERN__IN_ROOT, 0 },
-	[POSTERN__PART_TLS] = { "tls", POSTERN__IN_ROOT, LATER },
 	[POSTERN__PART_URL] = { "url", POSTERN__IN_STORE, 0 },
 	[POSTERN__PART_URL_FILE] = { "url_file", POSTERN__IN_STORE, 0 },
 	[POSTERN__PART_STORE] = { "store", POSTERN__IN_CHANNEL, 0 },
@@ -496,9 +494,7 @@ static bool read_group(const struct section *self,
 
 static bool read_part(const struct section *self,
 		const struct postern__yaml_node *entry, const struct part *part) {
-	bool empty = postern__yaml_empty(entry) ||
-				 (entry->kind != POSTERN__YAML_SCALAR && entry->count == 0);
-	bool refused = (part->flags & NEVER) || ((part->flags & LATER) && !empty);
+	bool refused = part->flags & NEVER;
 	if (refused && part == &parts[POSTERN__PART_PUBLISH] &&
 			postern__config_kind_begins(entry->key)) {
 		postern__mistakes_add(&self->config->mistakes, &entry->key_place,

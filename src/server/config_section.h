@@ -71,7 +71,6 @@ enum postern__config_part {
 	POSTERN__PART_STORES,
 	POSTERN__PART_CHANNELS,
 	POSTERN__PART_AUTH,
-	POSTERN__PART_TLS,
 	POSTERN__PART_URL,
 	POSTERN__PART_URL_FILE,
 	POSTERN__PART_STORE,
@@ -138,6 +137,9 @@ void postern__config_listens_read(struct postern__config *config);
 void postern__config_auth_read(struct postern__config *config,
 		const struct postern__yaml_node *node);
 void postern__config_auth_check(struct postern__config *config);
+
+/* config_tls.c: whether the certificate has a key. */
+void postern__config_tls_check(struct postern__config *config);
 
 /* config_guard.c: what a channel guards, and whether that fits its mode, store
    and handlers; `node` may be NULL. After the handlers were read. */

@@ -34,8 +34,8 @@ static void append_quoted(struct postern__buf *buf, const char *text) {
 static void append_curl(const struct postern__listening *listening,
 		struct postern__buf *buf) {
 	const char *tcp = postern__listening_tcp(listening);
-	postern__buf_printf(buf, "  URL=http://%s/v1/channels/demo/messages\n",
-			tcp ? tcp : "postern");
+	postern__buf_printf(buf, "  URL=%s://%s/v1/channels/demo/messages\n",
+			tcp && listening->secure ? "https" : "http", tcp ? tcp : "postern");
 	postern__buf_append_text(buf, "  curl ");
 	if (!tcp) {
 		postern__buf_append_text(buf, "--unix-socket ");

@@ -31,6 +31,7 @@
 #include "server/log.h"
 #include "server/socket.h"
 #include "server/tcp.h"
+#include "server/tls.h"
 
 #define BACKLOG 128
 #define BACKLOG_TCP 1024
@@ -184,6 +185,10 @@ static bool evict_idlest(struct postern__http_listener *listener) {
 	return idlest != NULL;
 }
 
+static bool speaks_tls(const struct postern__http_listener *listener) {
+	return listener->address.tcp && listener->http->secure;
+}
+
 static void add_peer(struct postern__http_listener *listener,
 		struct MHD_Connection *connection, void **socket_context) {
 	struct postern__http *http = listener->http;
@@ -196,7 +201,13 @@ static void add_peer(struct postern__http_listener *listener,
 	}
 	peer->listener = listener;
 	peer->fd = info->connect_fd;
-	if (!postern__receive_begin(peer)) {
+	if (speaks_tls(listener)) {
+		info = MHD_get_connection_info(connection,
+				MHD_CONNECTION_INFO_GNUTLS_SESSION);
+		peer->session = info ? info->tls_session : NULL;
+	}
+	if (speaks_tls(listener) != (peer->session != NULL) ||
+			!postern__receive_begin(peer)) {
 		free(peer);
 		return;
 	}
@@ -226,6 +237,7 @@ static void remove_peer(struct postern__http_listener *listener,
 	if (peer) {
 		postern__peer_wake(peer);
 		postern__receive_end(peer);
+		postern__tls_release(peer->tls);
 		listener->peer_count -= !peer->evicted;
 		(void)pthread_mutex_lock(&http->mutex);
 		postern__list_remove(&peer->link);
@@ -257,6 +269,15 @@ bool postern__http_is_unused(struct postern__http *http,
 	bool unused = site != http->site && site->user_count == 0;
 	(void)pthread_mutex_unlock(&http->mutex);
 	return unused;
+}
+
+void postern__http_replace_tls(struct postern__http *http,
+		struct postern__tls *tls) {
+	(void)pthread_mutex_lock(&http->mutex);
+	struct postern__tls *former = http->tls;
+	http->tls = http->secure ? postern__tls_keep(tls) : NULL;
+	(void)pthread_mutex_unlock(&http->mutex);
+	postern__tls_release(former);
 }
 
 void postern__http_sweep(struct postern__http *http) {
@@ -333,7 +354,17 @@ static int start_daemon(struct postern__http *http,
 									 ? MHD_USE_POLL_INTERNAL_THREAD
 									 : MHD_USE_EPOLL_INTERNAL_THREAD;
 	unsigned idle_s = (unsigned)((options->idle_ms + 999) / 1000);
-	listener->daemon = MHD_start_daemon(polling | MHD_ALLOW_SUSPEND_RESUME |
+	/* Of plain addresses the first of these options ends the list. */
+	static char priorities[] = POSTERN__TLS_PRIORITIES;
+	struct MHD_OptionItem tls[] = {
+		{ MHD_OPTION_HTTPS_CERT_CALLBACK, 0,
+				(void *)(uintptr_t)postern__receive_identify },
+		{ MHD_OPTION_HTTPS_PRIORITIES, 0, priorities },
+		{ MHD_OPTION_END, 0, NULL },
+	};
+	const bool secure = speaks_tls(listener);
+	listener->daemon = MHD_start_daemon(polling | (secure ? MHD_USE_TLS : 0U) |
+												MHD_ALLOW_SUSPEND_RESUME |
 												MHD_USE_ERROR_LOG,
 			0, NULL, NULL, postern__exchange_step, http,
 			MHD_OPTION_EXTERNAL_LOGGER, hear, http, MHD_OPTION_LISTEN_SOCKET,
@@ -344,7 +375,8 @@ static int start_daemon(struct postern__http *http,
 			MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK,
 			postern__exchange_create, http, MHD_OPTION_NOTIFY_COMPLETED,
 			postern__exchange_end, http, MHD_OPTION_NOTIFY_CONNECTION,
-			notice_connection, listener, MHD_OPTION_END);
+			notice_connection, listener, MHD_OPTION_ARRAY,
+			secure ? tls : tls + 2, MHD_OPTION_END);
 	if (!listener->daemon) {
 		return postern__fail(error, POSTERN_E_UNAVAILABLE,
 				"cannot serve on '%s'", address_text(&listener->address));
@@ -404,6 +436,8 @@ int postern__http_start(const struct postern__http_options *options,
 	http->first.api = options->api;
 	http->first.auth = options->auth;
 	http->site = &http->first;
+	http->secure = options->tls != NULL;
+	http->tls = options->tls ? postern__tls_keep(options->tls) : NULL;
 
 	int r = open_listeners(http, error);
 	if (r == POSTERN_OK) {
@@ -473,6 +507,7 @@ void postern__http_stop(struct postern__http *http) {
 	}
 	free(http->listeners);
 	stop_workers(http);
+	postern__tls_release(http->tls);
 	(void)pthread_cond_destroy(&http->changed);
 	(void)pthread_mutex_destroy(&http->mutex);
 	free(http);

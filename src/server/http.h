@@ -33,6 +33,7 @@ struct postern__http;
 struct postern__log;
 struct postern__socket;
 struct postern__tcp;
+struct postern__tls;
 struct postern_clock;
 struct postern_error;
 
@@ -54,6 +55,7 @@ struct postern__http_options {
 	const struct postern__http_address *addresses;
 	size_t address_count;             /* may be 0 */
 	const struct postern__auth *auth; /* NULL: everyone is an admin */
+	struct postern__tls *tls; /* of addresses of TCP; NULL: they are plain */
 	struct postern__log *log;
 	const struct postern_clock *clock; /* NULL: the system's */
 
@@ -82,6 +84,11 @@ void postern__http_replace(struct postern__http *http,
 /* Whether no request uses a site that was replaced. */
 bool postern__http_is_unused(struct postern__http *http,
 		const struct postern__http_site *site);
+
+/* Identify by another certificate in handshakes that begin from now on, if the
+   server speaks TLS. */
+void postern__http_replace_tls(struct postern__http *http,
+		struct postern__tls *tls);
 
 /* Create the socket files, listen and serve. */
 int postern__http_start(const struct postern__http_options *options,

@@ -21,6 +21,7 @@
 #include "server/api.h"
 #include "server/http.h"
 #include "server/http_framing.h"
+#include "server/tls.h"
 
 struct postern__http_listener;
 
@@ -36,6 +37,11 @@ struct postern__http_peer {
 	pid_t pid;     /* of the process that connected; 0: unknown */
 	uid_t uid;
 	int64_t deadline_ms; /* monotonic; 0: waiting for the server; mutex */
+
+	/* Of an address that speaks TLS. */
+	gnutls_session_t session; /* libmicrohttpd's; NULL: plain */
+	struct postern__tls *tls; /* in use since the handshake; NULL: not yet */
+	bool greeted;             /* the first bytes came */
 
 	struct postern__framing framing;
 	char *held; /* bytes of an incomplete head or line; NULL: none */
@@ -71,9 +77,11 @@ struct postern__http {
 	size_t listener_count; /* whose socket listens */
 
 	struct postern__http_site first; /* of the options */
+	bool secure;                     /* addresses of TCP speak TLS */
 
 	pthread_mutex_t mutex; /* for all below */
 	struct postern__http_site *site;
+	struct postern__tls *tls; /* of new connections; NULL: none */
 	pthread_cond_t changed;
 	struct postern__list peers;
 	struct postern__list jobs; /* exchanges for the workers, oldest first */
@@ -150,6 +158,9 @@ bool postern__peer_is_regular(struct postern__http_peer *peer);
    descriptor is out of range. */
 bool postern__receive_begin(struct postern__http_peer *peer);
 void postern__receive_end(struct postern__http_peer *peer);
+
+/* What MHD_OPTION_HTTPS_CERT_CALLBACK is: chooses the certificate. */
+gnutls_certificate_retrieve_function2 postern__receive_identify;
 
 /* The connection begins a request, or is closed: its memory is in use. */
 void postern__peer_wake(struct postern__http_peer *peer);

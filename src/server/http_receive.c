@@ -9,8 +9,12 @@
  * libcurl and libpq, say) straight to the system. recv() is recvfrom() without
  * an address, so nothing has to be looked up at run time.
  *
- * If recv() of this file were not the one in use, no request would be served:
- * an exchange whose head the framing has not counted is closed.
+ * A connection that speaks TLS is read by GnuTLS, which libmicrohttpd asks for
+ * what was decrypted: gnutls_record_recv() is defined here for the same reason,
+ * and gnutls_record_recv_seq() does the same under another name.
+ *
+ * If the functions of this file were not those in use, no request would be
+ * served: an exchange whose head the framing has not counted is closed.
  */
 
 #include <errno.h>
@@ -30,6 +34,9 @@
 
 /* The rest of a unit, and some bytes behind it. */
 #define HELD_SIZE (POSTERN__FRAMING_HEAD_LEN_MAX + 4096)
+
+/* The first byte of a client that speaks TLS. */
+#define TLS_HANDSHAKE 0x16
 
 /* Unread bytes that are thrown away before a connection is closed. */
 #define DRAIN_LEN_MAX ((size_t)1024 * 1024)
@@ -59,6 +66,25 @@ void postern__receive_end(struct postern__http_peer *peer) {
 		n = recvfrom(peer->fd, bytes, sizeof bytes, MSG_DONTWAIT, NULL, NULL);
 		len += n > 0 ? (size_t)n : 0;
 	}
+}
+
+/* The connection with this descriptor; NULL: it is not ours. */
+static struct postern__http_peer *find(int fd) {
+	return fd >= 0 && fd < FD_COUNT_MAX ? atomic_load(&connections[fd]) : NULL;
+}
+
+/* Read what the framing is for. */
+static ssize_t read_bytes(const struct postern__http_peer *peer, char *out,
+		size_t size, int flags) {
+	return peer->session
+				   ? gnutls_record_recv_seq(peer->session, out, size, NULL)
+				   : recvfrom(peer->fd, out, size, flags, NULL, NULL);
+}
+
+/* The result for a connection that cannot be read any more. */
+static ssize_t lost(const struct postern__http_peer *peer) {
+	errno = ECONNRESET;
+	return peer->session ? GNUTLS_E_PULL_ERROR : -1;
 }
 
 /* Keep the rest of what was read. False: out of memory. */
@@ -104,15 +130,14 @@ static ssize_t receive_some(struct postern__http_peer *peer, char *out,
 	char *bytes = peer->held_len > 0 ? peer->held : out;
 	size_t room = peer->held_len > 0 && size > HELD_SIZE ? HELD_SIZE : size;
 	if (room < POSTERN__FRAMING_ROOM + peer->held_len + 1) {
-		errno = ECONNRESET;
-		return -1;
+		return lost(peer);
 	}
 	if (peer->held_len == 0 && peer->framing.state == POSTERN__FRAMING_HEAD &&
 			peer->framing.request_count == peer->exchange_count) {
 		note_pool(peer, out, size);
 	}
-	ssize_t n = recvfrom(peer->fd, bytes + peer->held_len,
-			room - POSTERN__FRAMING_ROOM - peer->held_len, flags, NULL, NULL);
+	ssize_t n = read_bytes(peer, bytes + peer->held_len,
+			room - POSTERN__FRAMING_ROOM - peer->held_len, flags);
 	if (n <= 0) {
 		return n;
 	}
@@ -126,8 +151,7 @@ static ssize_t receive_some(struct postern__http_peer *peer, char *out,
 	if (rest_len == 0) {
 		release_held(peer);
 	} else if (!hold(peer, bytes + len, rest_len)) {
-		errno = ECONNRESET;
-		return -1;
+		return lost(peer);
 	}
 	*again_out = len == 0;
 	return (ssize_t)len;
@@ -141,7 +165,7 @@ static ssize_t receive_some(struct postern__http_peer *peer, char *out,
  */
 static void report_rest(const struct postern__http_peer *peer) {
 	const int low = 1;
-	if (peer->listener->address.tcp) {
+	if (peer->listener->address.tcp && !peer->session) {
 		(void)setsockopt(peer->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 	}
 }
@@ -164,13 +188,69 @@ static ssize_t receive(struct postern__http_peer *peer, char *out, size_t size,
 	return n;
 }
 
+/* Answer who does not begin with a record of TLS. */
+static void greet(struct postern__http_peer *peer, const char *bytes) {
+	static const char answer[] = "HTTP/1.1 400 Bad Request\r\n"
+								 "Content-Type: application/problem+json\r\n"
+								 "Content-Length: 94\r\n"
+								 "Connection: close\r\n\r\n"
+								 "{\"type\":\"about:blank\",\"title\":\"Bad "
+								 "Request\",\"status\":400,"
+								 "\"detail\":\"this address speaks https\"}";
+	if (!peer->greeted && bytes[0] != TLS_HANDSHAKE) {
+		/* It is the first thing that is sent, so there is room for it. */
+		(void)send(peer->fd, answer, sizeof answer - 1,
+				MSG_NOSIGNAL | MSG_DONTWAIT);
+		peer->framing.refused_number = 1;
+	}
+	peer->greeted = true;
+}
+
 /* The name is given apart, because fortified headers define recv() inline. */
 __attribute__((used, visibility("default"))) ssize_t postern__recv(int fd,
 		void *bytes, size_t size, int flags) __asm__("recv");
 
 ssize_t postern__recv(int fd, void *bytes, size_t size, int flags) {
-	struct postern__http_peer *peer =
-			fd >= 0 && fd < FD_COUNT_MAX ? atomic_load(&connections[fd]) : NULL;
-	return peer ? receive(peer, bytes, size, flags)
-				: recvfrom(fd, bytes, size, flags, NULL, NULL);
+	struct postern__http_peer *peer = find(fd);
+	if (peer && !peer->session) {
+		return receive(peer, bytes, size, flags);
+	}
+	ssize_t n = recvfrom(fd, bytes, size, flags, NULL, NULL);
+	if (peer && n > 0) {
+		greet(peer, bytes);
+	}
+	return n;
+}
+
+__attribute__((used, visibility("default"))) ssize_t
+gnutls_record_recv(gnutls_session_t session, void *bytes, size_t size) {
+	struct postern__http_peer *peer = find(gnutls_transport_get_int(session));
+	return peer && peer->session == session
+				   ? receive(peer, bytes, size, 0)
+				   : gnutls_record_recv_seq(session, bytes, size, NULL);
+}
+
+int postern__receive_identify(gnutls_session_t session,
+		const gnutls_datum_t *names, int name_count,
+		const gnutls_pk_algorithm_t *algorithms, int algorithm_count,
+		gnutls_pcert_st **chain_out, unsigned *chain_count_out,
+		gnutls_privkey_t *key_out) {
+	struct postern__http_peer *peer = find(gnutls_transport_get_int(session));
+	(void)names;
+	(void)name_count;
+	(void)algorithms;
+	(void)algorithm_count;
+	if (!peer || peer->session != session) {
+		return -1;
+	}
+	struct postern__http *http = peer->listener->http;
+	if (!peer->tls) {
+		(void)pthread_mutex_lock(&http->mutex);
+		peer->tls = postern__tls_keep(http->tls);
+		(void)pthread_mutex_unlock(&http->mutex);
+	}
+	*chain_out = peer->tls->chain;
+	*chain_count_out = peer->tls->chain_count;
+	*key_out = peer->tls->key;
+	return 0;
 }

@@ -69,6 +69,7 @@ int postern__listening_open(struct postern__listening *self,
 			postern__config_global(config);
 	const struct postern__config_listen *listen;
 	int r = POSTERN_OK;
+	self->secure = values->tls_cert_file != NULL;
 	for (size_t i = 0; r == POSTERN_OK && i < stores->count; i++) {
 		if (stores->items[i].file) {
 			r = open_beside(self, stores->items[i].file, error);

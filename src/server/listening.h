@@ -7,6 +7,7 @@
  * addresses of the configuration.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "server/config.h"
@@ -30,6 +31,7 @@ struct postern__listening {
 	struct postern__http_address addresses[POSTERN__LISTENING_SOCKET_MAX];
 	size_t count;
 	size_t beside_count; /* of the addresses */
+	bool secure;         /* those of TCP speak TLS */
 };
 
 /*

@@ -22,6 +22,7 @@
 #include "server/config_section.h"
 #include "server/http.h"
 #include "server/stores.h"
+#include "server/tls.h"
 
 /* A configuration that was put in place, and what requests need of it. */
 struct postern__site {
@@ -47,7 +48,7 @@ static void destroy_site(struct postern__site *site) {
 static bool is_reloadable(const struct postern_option *option) {
 	static const char *const names[] = { "hosts", "metrics",
 		"health.degraded_after", "health.unhealthy_after", "shutdown_grace",
-		"require_inbox" };
+		"require_inbox", "tls.cert_file", "tls.key_file" };
 	bool is = option->places & (POSTERN__IN_CHANNEL | POSTERN__IN_HANDLER);
 	for (size_t i = 0; !is && i < sizeof names / sizeof names[0]; i++) {
 		is = strcmp(option->name, names[i]) == 0;
@@ -171,6 +172,17 @@ static int check_sources(const struct postern__config *config,
 				   : POSTERN_OK;
 }
 
+/* Another certificate is fine, TLS instead of none is not. */
+static int check_tls(const struct postern__config *config,
+		const struct postern__config *next, struct postern_error *error) {
+	return !postern__config_global(config)->tls_cert_file ==
+						   !postern__config_global(next)->tls_cert_file
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_INVALID,
+							 "tls: to begin or end it needs a restart of the "
+							 "server");
+}
+
 static int check_change(const struct postern__config *config,
 		const struct postern__config *next, struct postern_error *error) {
 	int r = check_values(next, POSTERN__IN_GLOBAL & ~POSTERN__IN_DEFAULTS,
@@ -178,6 +190,9 @@ static int check_change(const struct postern__config *config,
 			error);
 	if (r == POSTERN_OK) {
 		r = check_stores(config, next, error);
+	}
+	if (r == POSTERN_OK) {
+		r = check_tls(config, next, error);
 	}
 	return r == POSTERN_OK ? check_sources(config, next, error) : r;
 }
@@ -268,6 +283,7 @@ int postern__reload(struct postern__reloader *self,
 		struct postern_error *error) {
 	struct postern__config *next = NULL;
 	struct postern__site *site = NULL;
+	struct postern__tls *tls = NULL;
 	struct postern__config_input read = *input;
 	read.report = self->report;
 	read.report_context = self->report_context;
@@ -284,6 +300,10 @@ int postern__reload(struct postern__reloader *self,
 	if (r != POSTERN_OK) {
 		goto out;
 	}
+	r = postern__config_tls(next, &tls, error);
+	if (r != POSTERN_OK) {
+		goto out;
+	}
 	site = create_site(self, next);
 	if (!site) {
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
@@ -297,8 +317,12 @@ int postern__reload(struct postern__reloader *self,
 	site->former = self->current;
 	self->current = site;
 	postern__http_replace(self->http, &site->http);
+	if (tls) {
+		postern__http_replace_tls(self->http, tls);
+	}
 	site = NULL;
 out:
+	postern__tls_release(tls);
 	free(site);
 	postern__config_destroy(next);
 	return r;

@@ -51,6 +51,7 @@
 #include "server/server_check.h"
 #include "server/store_open.h"
 #include "server/stores.h"
+#include "server/tls.h"
 #include "source/kinds.h"
 #include "store/store.h"
 
@@ -296,7 +297,12 @@ static int start_http(struct serve *self, struct postern_error *error) {
 		.memory_max = (size_t)values->memory_max,
 		.log = &self->log,
 	};
-	return postern__http_start(&options, &self->http, error);
+	int r = postern__config_tls(self->config, &options.tls, error);
+	if (r == POSTERN_OK) {
+		r = postern__http_start(&options, &self->http, error);
+	}
+	postern__tls_release(options.tls);
+	return r;
 }
 
 static int exit_code(int code) {

@@ -86,6 +86,8 @@ def libraries_stay_in_their_rooms(files):
         "sqlite3.h": r"src/(store/sqlite|handler/sql|cli/version\.c)",
         "yaml.h": r"src/(server|cli)/",
         "microhttpd.h": r"src/(server|cli)/",
+        "gnutls/abstract.h": r"src/server/tls\.h",
+        "gnutls/gnutls.h": r"src/server/tls\.h",
         "curl/curl.h": r"src/(webhook|server|cli)/",
         "jansson.h": r"src/(server|cli)/",
         "hiredis/hiredis.h": r"src/redis/",

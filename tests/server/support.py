@@ -310,6 +310,21 @@ def equal(actual, expected, *what):
 CASES = []
 
 
+def lines(server, event):
+    """The lines of a server's log with this event."""
+    return [line for line in map(json.loads, server.stderr().splitlines())
+            if line["event"] == event]
+
+
+def reload(server, event="configuration_reloaded"):
+    """Sends SIGHUP and returns the line that says what became of it."""
+    count = len(lines(server, event))
+    os.kill(server.pid, signal.SIGHUP)
+    until(lambda: len(lines(server, event)) > count or not server.alive())
+    assert server.alive(), server.stderr()
+    return lines(server, event)[-1]
+
+
 def case(name, **arguments):
     """Registers a function as a case; it gets a place, and the arguments."""
 

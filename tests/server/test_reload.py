@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 
-from support import PATIENCE_S, case, equal, main, until
+from support import PATIENCE_S, case, equal, lines, main, reload, until
 
 CONFIG = """\
 store: sqlite:box.db
@@ -31,19 +31,6 @@ EACH = 40 if "CUTS" in os.environ else 200
 def config(key="log", word="one", more="", token="a" * 40):
     return CONFIG.format(key=key, word=word, more=more or "timeout: 30s",
                          token=token)
-
-
-def lines(server, event):
-    return [line for line in map(json.loads, server.stderr().splitlines())
-            if line["event"] == event]
-
-
-def reload(server, event="configuration_reloaded"):
-    count = len(lines(server, event))
-    os.kill(server.pid, signal.SIGHUP)
-    until(lambda: len(lines(server, event)) > count or not server.alive())
-    assert server.alive(), server.stderr()
-    return lines(server, event)[-1]
 
 
 def status(server, token):

@@ -353,7 +353,13 @@ static void not_in_this_version(void) {
 		{ "channels: {c: {sources: [{lines: a, name: x}]}, "
 		  "d: {sources: [{lines: a, name: x}]}}",
 				"f:1:80: the name 'x' of a source is already used" },
-		{ "tls: {cert_file: x}", "f:1:1: 'tls' is not in this version" },
+		{ "tls: {cert_file: x}",
+				"f:1:18: tls: a certificate needs its key: add 'key_file'" },
+		{ "tls: {key_file: x}",
+				"f:1:17: tls: a key needs its certificate: add 'cert_file'" },
+		{ "tls: {cert: x}", "f:1:7: unknown key 'cert' in 'tls'" },
+		{ "tls: x", "f:1:6: 'tls' must be a mapping, such as "
+					"{cert_file: none, key_file: none}, not text" },
 		{ "channels: {b: , c: {former_names: [b]}}",
 				"f:1:17: the former name 'b' of the channel 'c' is also a name "
 				"of the channel 'b', line 1" },

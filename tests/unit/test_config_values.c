@@ -652,8 +652,9 @@ static void shipped_texts(void) {
 		options += !option.later && !strstr(option.name, "_file");
 	}
 	/* Without `store`, which is set; `retention` and `health` are one line
-	   each. With those of a channel, `stores`, and two handlers. */
-	CHECK_INT(settings, options - 3 + 9 + 1 + 6);
+	   each, and so is `tls`, whose options are files. With those of a channel,
+	   `stores`, and two handlers. */
+	CHECK_INT(settings, options - 3 + 1 + 9 + 1 + 6);
 	config = parse_text(text);
 	if (config) {
 		check_defaults(postern__config_global(config));
