@@ -416,9 +416,9 @@ export class Client {
     const worker = new Worker(this, handler, work, options);
     const signals = ["SIGTERM", "SIGINT"];
     const stop = () => {
+      worker.stop();
       // The second signal does what it does without us.
       for (const name of signals) process.removeListener(name, stop);
-      worker.stop();
     };
     for (const name of signals) process.on(name, stop);
     try {

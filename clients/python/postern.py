@@ -380,10 +380,10 @@ class Client:
         before = {}
 
         def stop(*_):
+            worker.stop()
             # The second signal does what it did before.
             for number, action in before.items():
                 signal.signal(number, action)
-            worker.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             before[number] = signal.signal(number, stop)

@@ -52,6 +52,13 @@ def address(place):
     return "unix:" + place.file("box.db.sock")
 
 
+def catches_sigterm(pid):
+    """Whether a signal would be caught; a worker that stops no longer does."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        caught = next(line for line in file if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) & 1 << signal.SIGTERM - 1)
+
+
 def serve(place):
     place.configure(CONFIG)
     return place.serve()
@@ -147,7 +154,8 @@ def _(place, language):
     worker.await_line("begin m0 1")
     until(lambda: all(state(place, f"m{number}") == "leased" for number in range(4)))
     worker.program.process.send_signal(signal.SIGTERM)
-    # Given back while the first still runs, or with it.
+    # Before the worker stops, the file would let it begin the others.
+    until(lambda: not catches_sigterm(worker.program.process.pid))
     place.write("go", "")
     equal(worker.program.process.wait(60), 0)
     equal(worker.lines(), ["begin m0 1", "end m0", "stopped"])
