@@ -267,6 +267,35 @@ def _(place):
         assert text in result.stdout, (text, result.stdout)
 
 
+def run_http(place, *names):
+    result = subprocess.run(
+        [os.path.join(BENCH, "run"), BUILD, *names],
+        env=dict(place.environment(), BENCH_SCALE="0.0001", BENCH_ROUNDS="1",
+                 BENCH_DIR=place.file("data"), BENCH_NOT_DURABLE="1"),
+        cwd=place.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, timeout=PATIENCE_S, check=False,
+    )
+    equal(result.returncode, 0, result.stderr)
+    return result.stdout
+
+
+@case("the server is measured over HTTP, beside programs with its libraries")
+def _(place):
+    out = run_http(place, "http", "webhook", "pull", "connections", "down")
+    for text in ("the same library, bare", "request to 202 at 500", "curl-multi",
+                 "callbacks that drain a backlog", "idle connections",
+                 "a receiver that is down, at most"):
+        assert text in out, (text, out)
+
+
+@case("the server is measured over HTTP on PostgreSQL, too, if it was built")
+def _(place):
+    if has_postgres():
+        out = run_http(place, "pg-http", "pg-webhook", "pg-pull")
+        for text in ("the same library, bare", "curl-multi", "callbacks that drain"):
+            assert text in out, (text, out)
+
+
 @case("the bare program and the guard do the same in Redis, if it was built")
 def _(place):
     if not os.path.exists(os.path.join(BUILD, "bench", "bare_redis")):
