@@ -208,8 +208,10 @@ struct postern__config_store {
 	const char *cleanup_lock_name;
 };
 
-/* An address to listen on: "unix:PATH", or one of TCP. */
+/* An address to listen on: "unix:PATH", "systemd:NAME", or one of TCP. */
 #define POSTERN__LISTEN_PREFIX "unix:"
+/* Sockets that a service manager has passed: alone, or with ":NAME". */
+#define POSTERN__LISTEN_PASSED "systemd"
 #define POSTERN__LISTEN_COUNT_MAX 8
 #define POSTERN__LISTEN_LEN_MAX 200
 struct postern__config_listen {
@@ -282,6 +284,8 @@ int postern__config_tls(const struct postern__config *config,
 		struct postern__tls **out, struct postern_error *error);
 /* The path of "unix:PATH"; NULL: it is an address of TCP. */
 const char *postern__listen_path(const char *address);
+/* The name of "systemd:NAME", "" of "systemd"; NULL: it is another address. */
+const char *postern__listen_passed(const char *address);
 /* There is at least one; NULL past the last. */
 size_t postern__config_store_count(const struct postern__config *config);
 const struct postern__config_store *

@@ -22,6 +22,9 @@
 static int check_one(const char *text, struct postern_error *error) {
 	struct postern__tcp tcp;
 	const char *path = postern__listen_path(text);
+	if (postern__listen_passed(text)) {
+		return POSTERN_OK;
+	}
 	return path ? postern__socket_path_check(path, error)
 				: postern__tcp_parse(text, &tcp, error);
 }
@@ -30,6 +33,16 @@ const char *postern__listen_path(const char *address) {
 	const size_t len = strlen(POSTERN__LISTEN_PREFIX);
 	return strncmp(address, POSTERN__LISTEN_PREFIX, len) == 0 ? address + len
 															  : NULL;
+}
+
+const char *postern__listen_passed(const char *address) {
+	const size_t len = strlen(POSTERN__LISTEN_PASSED ":");
+	if (strcmp(address, POSTERN__LISTEN_PASSED) == 0) {
+		return "";
+	}
+	return strncmp(address, POSTERN__LISTEN_PASSED ":", len) == 0
+				   ? address + len
+				   : NULL;
 }
 
 /* The next address of a list, copied into `out`; NULL: there is none, or it is
@@ -135,7 +148,7 @@ static bool is_twice(const struct postern__config *config, const char *text) {
 /* Whether other machines can reach the address. */
 static bool is_public(const char *text) {
 	struct postern__tcp tcp;
-	return !postern__listen_path(text) &&
+	return !postern__listen_path(text) && !postern__listen_passed(text) &&
 		   postern__tcp_parse(text, &tcp, NULL) == POSTERN_OK &&
 		   !postern__tcp_is_loopback(&tcp);
 }

@@ -86,7 +86,7 @@ static int check_channel(const char *text, struct postern_error *error) {
 static const struct postern_option options[] = {
 	/* The process. */
 	{ "store", TEXT, AT(store), ROOT, SECRET, 0, 0, NULL, "sqlite:postern.db", "where messages are kept: sqlite:FILE, postgres://USER@HOST/DATABASE; memory: beside other stores, or for bench; redis://HOST for markers only", "URL", postern__store_url_check },
-	{ "listen", TEXT, AT(listen), ROOT, NONE, 0, 0, NULL, "127.0.0.1:7420", "addresses for HTTP: IP:PORT, unix:PATH, several with commas", "ADDRESS", postern__listen_check },
+	{ "listen", TEXT, AT(listen), ROOT, NONE, 0, 0, NULL, "127.0.0.1:7420", "addresses for HTTP: IP:PORT, unix:PATH, systemd, several with commas", "ADDRESS", postern__listen_check },
 	{ "ingest_listen", TEXT, AT(ingest_listen), ROOT, NONE, 0, 0, NULL, "none", "addresses that only accept messages", "ADDRESS", postern__listen_check },
 	{ "listen_mode", TEXT, AT(listen_mode), ROOT, 0, 0, 0, NULL, "0600", "permissions of the sockets of listen and ingest_listen, in octal", "MODE", check_mode },
 	{ "listen_group", TEXT, AT(listen_group), ROOT, NONE, 0, 0, NULL, "none", "group of these sockets", "GROUP", NULL },

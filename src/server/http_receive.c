@@ -223,11 +223,11 @@ ssize_t postern__recv(int fd, void *bytes, size_t size, int flags) {
 }
 
 __attribute__((used, visibility("default"))) ssize_t
-gnutls_record_recv(gnutls_session_t session, void *bytes, size_t size) {
+gnutls_record_recv(gnutls_session_t session, void *data, size_t data_size) {
 	struct postern__http_peer *peer = find(gnutls_transport_get_int(session));
 	return peer && peer->session == session
-				   ? receive(peer, bytes, size, 0)
-				   : gnutls_record_recv_seq(session, bytes, size, NULL);
+				   ? receive(peer, data, data_size, 0)
+				   : gnutls_record_recv_seq(session, data, data_size, NULL);
 }
 
 int postern__receive_identify(gnutls_session_t session,

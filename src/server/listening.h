@@ -12,13 +12,15 @@
 
 #include "server/config.h"
 #include "server/http.h"
+#include "server/passed.h"
 #include "server/socket.h"
 #include "server/tcp.h"
 
 struct postern__buf;
 struct postern__stores;
 
-#define POSTERN__LISTENING_TCP_MAX ((size_t)2 * POSTERN__LISTEN_COUNT_MAX)
+#define POSTERN__LISTENING_TCP_MAX \
+	((size_t)2 * POSTERN__LISTEN_COUNT_MAX + POSTERN__PASSED_COUNT_MAX)
 #define POSTERN__LISTENING_SOCKET_MAX \
 	(POSTERN__STORE_COUNT_MAX + POSTERN__LISTENING_TCP_MAX)
 

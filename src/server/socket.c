@@ -289,10 +289,37 @@ static int check_free(const struct postern__socket *self,
 				   : POSTERN_OK;
 }
 
+int postern__socket_init_passed(struct postern__socket *self, int fd,
+		struct postern_error *error) {
+	struct sockaddr_un address = { 0 };
+	socklen_t len = sizeof address - 1; /* a zero byte stays at the end */
+	struct stat status;
+	*self = (struct postern__socket){ .directory = -1, .passed_fd = fd };
+	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"a socket of the service manager has no address: %s",
+				strerror(errno));
+	}
+	const char *name = address.sun_path;
+	bool is_file = name[0] == '/' && stat(name, &status) == 0;
+	/* What is no file, everyone can connect to. */
+	self->mode = is_file ? status.st_mode & 0777U : 0666U;
+	if (asprintf(&self->path, "%s%s", name[0] ? "" : "@",
+				name[0] ? name : name + 1) < 0) {
+		self->path = NULL;
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	return POSTERN_OK;
+}
+
 int postern__socket_listen(const struct postern__socket *self, int backlog,
 		int *fd_out, struct postern_error *error) {
 	int r = POSTERN_OK;
 	struct sockaddr_un address;
+	if (self->passed_fd > 0) {
+		*fd_out = self->passed_fd;
+		return POSTERN_OK;
+	}
 	int lock = self->alone ? lock_directory(self) : -1;
 	int fd = open_socket(self, &address);
 	if (fd < 0) {

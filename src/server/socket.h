@@ -29,6 +29,7 @@ struct postern__socket {
 	char address[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	char *path;        /* for people; may be too long to connect to */
 	bool alone;        /* beside no file: no lock says whose it is */
+	int passed_fd;     /* listens already, for a service manager; 0: none */
 	unsigned mode;     /* permissions of the file; 0: 0600 */
 	const char *group; /* of the file; NULL: the process's */
 };
@@ -53,6 +54,10 @@ int postern__socket_init(struct postern__socket *self, const char *file,
  * POSTERN_E_UNAVAILABLE  the directory cannot be opened
  */
 int postern__socket_init_alone(struct postern__socket *self, const char *path,
+		struct postern_error *error);
+
+/* A socket that listens already: it is neither made nor removed. */
+int postern__socket_init_passed(struct postern__socket *self, int fd,
 		struct postern_error *error);
 
 /* Whether it could be such a path; the file system is not read. */

@@ -19,7 +19,7 @@
    limits; by itself it would let a buffer grow to several megabytes. */
 #define BUFFER_LEN (128 * 1024)
 
-#define FORM "write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, or none"
+#define FORM "write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, systemd, or none"
 
 /* "127.0.0.1:7420" or "[::1]:7420". */
 static void format(const struct sockaddr *address, char *out) {
@@ -141,9 +141,30 @@ static int fail_bind(const struct postern__tcp *self, int number,
 	}
 }
 
+/* Connections inherit these. */
+static void limit_buffers(int fd) {
+	const int len = BUFFER_LEN;
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &len, sizeof len);
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &len, sizeof len);
+}
+
+int postern__tcp_init_passed(struct postern__tcp *self, int fd,
+		struct postern_error *error) {
+	*self = (struct postern__tcp){ .fd = -1,
+		.address_len = sizeof self->address };
+	if (getsockname(fd, &self->address.any, &self->address_len) != 0) {
+		return postern__fail(error, POSTERN_E_UNAVAILABLE,
+				"a socket of the service manager has no address: %s",
+				strerror(errno));
+	}
+	limit_buffers(fd);
+	format(&self->address.any, self->text);
+	self->fd = fd;
+	return POSTERN_OK;
+}
+
 int postern__tcp_bind(struct postern__tcp *self, struct postern_error *error) {
 	const int on = 1;
-	const int buffer_len = BUFFER_LEN;
 	bool v6 = self->address.any.sa_family == AF_INET6;
 	int fd = socket(self->address.any.sa_family,
 			SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -152,9 +173,7 @@ int postern__tcp_bind(struct postern__tcp *self, struct postern_error *error) {
 	}
 	/* Connections of a former server may still be closing. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	/* Connections inherit these. */
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_len, sizeof buffer_len);
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_len, sizeof buffer_len);
+	limit_buffers(fd);
 	if ((v6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on)) ||
 			bind(fd, &self->address.any, self->address_len) != 0 ||
 			getsockname(fd, &self->address.any, &self->address_len) != 0) {

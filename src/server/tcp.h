@@ -50,6 +50,12 @@ uint16_t postern__tcp_port(const struct postern__tcp *self);
 int postern__tcp_bind(struct postern__tcp *self, struct postern_error *error);
 
 /*
+ * Use a socket of TCP that listens already; it is yours until this succeeds.
+ */
+int postern__tcp_init_passed(struct postern__tcp *self, int fd,
+		struct postern_error *error);
+
+/*
  * Listen on the bound address.
  *
  * fd_out  yours to close.

@@ -42,6 +42,7 @@ everything_is_there() {
 	for file in include/postern/version.h lib/libpostern.a \
 		lib/libpostern.so lib/libpostern.so.0 lib/pkgconfig/postern.pc \
 		lib/systemd/system/postern.service \
+		lib/systemd/system/postern.socket \
 		share/postern/clients/python/postern.py \
 		share/postern/clients/node/postern.mjs \
 		share/postern/clients/receiver/postgres.sql; do

@@ -450,7 +450,7 @@ static void bad_flags(void) {
 							"30s" },
 		{ { "listen", ":80" },
 				"--listen: ':80' is not an address; write ADDRESS:PORT, "
-				"[IPv6]:PORT, unix:PATH, or none" },
+				"[IPv6]:PORT, unix:PATH, systemd, or none" },
 		{ { "retention-payload", "7" },
 				"--retention-payload: duration '7' has no unit; write a number "
 				"with one of the units ms, s, m, h, d, such as 30s" },
@@ -506,7 +506,7 @@ static void bad_environment(void) {
 							 "such as 30s" },
 		{ "POSTERN_LISTEN=:80",
 				"$POSTERN_LISTEN: ':80' is not an address; write ADDRESS:PORT, "
-				"[IPv6]:PORT, unix:PATH, or none" },
+				"[IPv6]:PORT, unix:PATH, systemd, or none" },
 		{ "POSTERN_RETENTION_DEDUPE=1d",
 				"$POSTERN_RETENTION_DEDUPE: retention.dedupe (1d) must not be "
 				"less than retention.payload (none: unlimited): an id is "
