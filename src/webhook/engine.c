@@ -54,9 +54,13 @@ static void init_libcurl(void) {
 
 void postern__webhook_engine_start(struct postern__webhook_transfer *transfer) {
 	(void)pthread_mutex_lock(&engine.mutex);
+	/* Whoever put the first one there wakes the thread for all of them. */
+	bool first = postern__list_empty(&engine.added);
 	postern__list_push_back(&engine.added, &transfer->link);
 	(void)pthread_mutex_unlock(&engine.mutex);
-	(void)curl_multi_wakeup(engine.multi);
+	if (first) {
+		(void)curl_multi_wakeup(engine.multi);
+	}
 }
 
 void postern__webhook_engine_abort(struct postern__webhook_transfer *transfer) {
