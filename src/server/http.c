@@ -308,7 +308,7 @@ static void *work(void *context) {
 		} else if (http->stopping) {
 			break;
 		} else {
-			(void)pthread_cond_wait(&http->changed, &http->mutex);
+			(void)pthread_cond_wait(&http->queued, &http->mutex);
 		}
 	}
 	(void)pthread_mutex_unlock(&http->mutex);
@@ -431,6 +431,7 @@ int postern__http_start(const struct postern__http_options *options,
 	fill_defaults(&http->options);
 	(void)pthread_mutex_init(&http->mutex, NULL);
 	(void)pthread_cond_init(&http->changed, NULL);
+	(void)pthread_cond_init(&http->queued, NULL);
 	postern__list_init(&http->peers);
 	postern__list_init(&http->jobs);
 	http->first.api = options->api;
@@ -478,7 +479,7 @@ static void wait_for_answers(struct postern__http *http) {
 static void stop_workers(struct postern__http *http) {
 	(void)pthread_mutex_lock(&http->mutex);
 	http->stopping = true;
-	(void)pthread_cond_broadcast(&http->changed);
+	(void)pthread_cond_broadcast(&http->queued);
 	(void)pthread_mutex_unlock(&http->mutex);
 	for (unsigned i = 0; i < http->worker_count; i++) {
 		(void)pthread_join(http->workers[i], NULL);
@@ -509,6 +510,7 @@ void postern__http_stop(struct postern__http *http) {
 	stop_workers(http);
 	postern__tls_release(http->tls);
 	(void)pthread_cond_destroy(&http->changed);
+	(void)pthread_cond_destroy(&http->queued);
 	(void)pthread_mutex_destroy(&http->mutex);
 	free(http);
 }

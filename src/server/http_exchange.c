@@ -471,7 +471,7 @@ static bool queue_job(struct postern__exchange *exchange) {
 	if (room) {
 		http->job_count++;
 		postern__list_push_back(&http->jobs, &exchange->link);
-		(void)pthread_cond_broadcast(&http->changed);
+		(void)pthread_cond_signal(&http->queued);
 	}
 	(void)pthread_mutex_unlock(&http->mutex);
 	return room;

@@ -82,7 +82,8 @@ struct postern__http {
 	pthread_mutex_t mutex; /* for all below */
 	struct postern__http_site *site;
 	struct postern__tls *tls; /* of new connections; NULL: none */
-	pthread_cond_t changed;
+	pthread_cond_t changed;   /* a count below: for who stops the server */
+	pthread_cond_t queued;    /* jobs or stopping: for the workers */
 	struct postern__list peers;
 	struct postern__list jobs; /* exchanges for the workers, oldest first */
 	unsigned job_count;
