@@ -38,6 +38,7 @@ struct postern__auth;
 struct postern__config;
 struct postern__tls;
 struct postern_source_kind;
+struct postern__stores;
 struct postern_source_setting;
 struct postern_handler_kind;
 struct postern_handler_setup;
@@ -257,7 +258,7 @@ struct postern__config_channel {
 	const char *const *guarded_handlers;
 	size_t guarded_handler_count;
 	const struct postern__config_store *store;
-	const struct postern__config_handler *handlers;
+	struct postern__config_handler *handlers;
 	size_t handler_count;
 	const struct postern__config_channel_source *sources;
 	size_t source_count;
@@ -309,6 +310,10 @@ bool postern__config_channel_has_name(const struct postern__config_channel
 const struct postern__config_channel *
 postern__config_channel_named(const struct postern__config *config,
 		const char *name);
+/* Where handlers find the open stores of this process; before they are created.
+   NULL, as at first: this is no server. */
+void postern__config_set_opened(struct postern__config *config,
+		const struct postern__stores *stores);
 /* Whether require_inbox concerns the channel. */
 bool postern__config_lacks_inbox(const struct postern__config_channel *channel);
 /* How long the handler's own keys are remembered; 0: as the channel says, whose

@@ -305,6 +305,39 @@ static void take_defaults(const struct postern_handler_kind *kind,
 	}
 }
 
+/* What the former kind had a default for. */
+static bool unset_default(struct postern__config_values *values,
+		const char *name) {
+	struct postern__config_origin *origin =
+			&values->origins[postern__option_index(
+					postern__option_named(name))];
+	bool by_kind = origin->source == POSTERN__CONFIG_KIND;
+	if (by_kind) {
+		origin->source = POSTERN__CONFIG_DEFAULT;
+	}
+	return by_kind;
+}
+
+void postern__config_kind_change(struct postern__config *config,
+		struct postern__config_handler *handler,
+		const struct postern_handler_kind *kind) {
+	struct postern__config_values *values = &handler->values;
+	handler->kind = kind;
+	bool timeout = unset_default(values, "timeout");
+	if (timeout) {
+		values->timeout_ms = POSTERN_TIMEOUT_DEFAULT;
+	}
+	(void)unset_default(values, "max_attempts");
+	(void)unset_default(values, "concurrency");
+	if (unset_default(values, "backoff")) {
+		values->backoff_count = 0;
+	}
+	take_defaults(kind, values);
+	if (timeout) {
+		postern__config_timeout_check(config, values, kind);
+	}
+}
+
 void postern__config_kind_read(struct postern__config *config,
 		const struct postern__yaml_node *node, bool complete,
 		struct postern__config_handler *handler) {

@@ -2,7 +2,9 @@
 
 /*
  * The handlers "publish: {channel: NAME}" of a configuration, which join its
- * channels: a message must not come back to a channel that it has left.
+ * channels: a message must not come back to a channel that it has left. Which
+ * kind such a handler has depends on the store of that channel, which is known
+ * when all channels have been read.
  */
 
 #include <string.h>
@@ -12,13 +14,19 @@
 
 /* The channel that a handler publishes to; NULL: it publishes to none. */
 static const char *target_of(const struct postern__config_handler *handler) {
-	if (!handler->kind || !handler->settings ||
-			strcmp(handler->kind->name, postern__publish_channel_kind.name) !=
-					0) {
+	if (!handler->kind || !handler->settings) {
 		return NULL;
 	}
-	return ((const struct postern__publish_channel *)handler->settings)
-			->channel;
+	if (strcmp(handler->kind->name, postern__publish_channel_kind.name) == 0) {
+		const struct postern__publish_channel *settings = handler->settings;
+		return settings->channel;
+	}
+	if (strcmp(handler->kind->name, postern__publish_elsewhere_kind.name) ==
+			0) {
+		const struct postern__publish_elsewhere *settings = handler->settings;
+		return settings->channel;
+	}
+	return NULL;
 }
 
 static size_t index_of(const struct postern__config *config,
@@ -73,10 +81,6 @@ static const char *fault_of(struct postern__config *config,
 	if (to == from) {
 		return "its own channel: each message would be published again";
 	}
-	if (to->store != from->store) {
-		return "which is in another store: only channels of one store are "
-			   "joined in this version";
-	}
 	if (to->values.mode != POSTERN_MODE_INBOX) {
 		return "which has no inbox";
 	}
@@ -86,27 +90,57 @@ static const char *fault_of(struct postern__config *config,
 				   : NULL;
 }
 
+void postern__config_set_opened(struct postern__config *config,
+		const struct postern__stores *stores) {
+	config->opened = stores;
+}
+
+/* The handler publishes to a channel of another store. */
+static void publish_elsewhere(struct postern__config *config,
+		struct postern__config_handler *handler,
+		const struct postern__config_channel *to) {
+	struct postern__publish_elsewhere *settings =
+			postern__arena_alloc(&config->arena, sizeof *settings);
+	if (!settings) {
+		config->mistakes.no_memory = true;
+		return;
+	}
+	*settings = (struct postern__publish_elsewhere){
+		.channel = to->name,
+		.store = to->store->name,
+		.stores = &config->opened,
+	};
+	handler->settings = settings;
+	postern__config_kind_change(config, handler,
+			&postern__publish_elsewhere_kind);
+}
+
+static void check_target(struct postern__config *config,
+		const struct postern__config_channel *channel,
+		struct postern__config_handler *handler) {
+	const char *name = target_of(handler);
+	const struct postern__config_channel *to =
+			name ? postern__config_channel_named(config, name) : NULL;
+	const char *fault = name ? fault_of(config, channel, to) : NULL;
+	const struct postern__yaml_place place = {
+		.line = handler->line,
+		.column = handler->column,
+	};
+	if (fault) {
+		postern__mistakes_add(&config->mistakes, &place,
+				"handler '%.60s' of channel '%.60s' publishes to the "
+				"channel '%.60s', %s",
+				handler->key, channel->name, name, fault);
+	} else if (to && to->store != channel->store) {
+		publish_elsewhere(config, handler, to);
+	}
+}
+
 void postern__config_publish_check(struct postern__config *config) {
 	for (size_t i = 0; i < config->channel_count; i++) {
 		const struct postern__config_channel *channel = &config->channels[i];
 		for (size_t j = 0; j < channel->handler_count; j++) {
-			const struct postern__config_handler *handler =
-					&channel->handlers[j];
-			const char *name = target_of(handler);
-			const char *fault =
-					name ? fault_of(config, channel,
-								   postern__config_channel_named(config, name))
-						 : NULL;
-			const struct postern__yaml_place place = {
-				.line = handler->line,
-				.column = handler->column,
-			};
-			if (fault) {
-				postern__mistakes_add(&config->mistakes, &place,
-						"handler '%.60s' of channel '%.60s' publishes to the "
-						"channel '%.60s', %s",
-						handler->key, channel->name, name, fault);
-			}
+			check_target(config, channel, &channel->handlers[j]);
 		}
 	}
 }

@@ -45,6 +45,7 @@ struct postern__config {
 	size_t store_count;
 	const struct postern__config_channel *channels;
 	size_t channel_count;
+	const struct postern__stores *opened; /* NULL: this is no server */
 	struct postern__config_listen listens[2 * POSTERN__LISTEN_COUNT_MAX];
 	size_t listen_count;
 	struct postern__token *tokens;
@@ -243,6 +244,11 @@ void postern__config_list_kinds(char *out, size_t size);
 void postern__config_kind_read(struct postern__config *config,
 		const struct postern__yaml_node *node, bool complete,
 		struct postern__config_handler *handler);
+
+/* Another kind takes the place of the one that was read, with its defaults. */
+void postern__config_kind_change(struct postern__config *config,
+		struct postern__config_handler *handler,
+		const struct postern_handler_kind *kind);
 
 /* Refuse a timeout that is not less than the lease. `kind` may be NULL. */
 void postern__config_timeout_check(struct postern__config *config,

@@ -112,7 +112,7 @@ static const struct postern_option options[] = {
 			.type = POSTERN_OPTION_TEXT,
 			.offset = offsetof(struct postern__publish_channel, channel),
 			.flags = POSTERN_OPTION_REQUIRED,
-			.help = "a channel of the same store",
+			.help = "another channel",
 			.form = "CHANNEL",
 	},
 };
@@ -120,7 +120,7 @@ static const struct postern_option options[] = {
 const struct postern_handler_kind postern__publish_channel_kind = {
 	.size = sizeof(struct postern_handler_kind),
 	.name = "publish_channel",
-	.help = "another channel of the store",
+	.help = "another channel",
 	.options = options,
 	.option_count = 1,
 	.settings_size = sizeof(struct postern__publish_channel),
@@ -133,6 +133,8 @@ void postern__publish_channel_register(void) {
 	static bool registered;
 	/* If memory is exhausted, the kind is refused as an unknown one. */
 	registered = registered ||
-				 postern_handler_kind_register(&postern__publish_channel_kind,
-						 NULL) == POSTERN_OK;
+				 (postern_handler_kind_register(&postern__publish_channel_kind,
+						  NULL) == 0 &&
+						 postern_handler_kind_register(
+								 &postern__publish_elsewhere_kind, NULL) == 0);
 }

@@ -5,19 +5,32 @@
 #include <postern/sys/handler.h>
 
 struct postern__config;
+struct postern__stores;
 
 /* The settings of the handler kind "publish_channel". */
 struct postern__publish_channel {
 	const char *channel;
 };
 
-extern const struct postern_handler_kind postern__publish_channel_kind;
+/* The settings of the kind that takes its place if the channel is in another
+   store. */
+struct postern__publish_elsewhere {
+	const char *channel;
+	const char *store;
+	/* Where the open stores are, once they are; NULL there: this is no server.
+	   Must stay valid as long as handlers run. */
+	const struct postern__stores *const *stores;
+};
 
-/* Adds the kind to this process; before a configuration is read. */
+extern const struct postern_handler_kind postern__publish_channel_kind;
+extern const struct postern_handler_kind postern__publish_elsewhere_kind;
+
+/* Adds both kinds to this process; before a configuration is read. */
 void postern__publish_channel_register(void);
 
 /* config_publish.c: reports handlers that publish to a channel that does not
-   exist, that is of another store, or from which messages would come back. */
+   exist, or from which messages would come back; those that publish to another
+   store get their kind. */
 void postern__config_publish_check(struct postern__config *config);
 
 #endif

@@ -309,6 +309,7 @@ int postern__reload(struct postern__reloader *self,
 		r = postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 		goto out;
 	}
+	postern__config_set_opened(next, self->stores);
 	r = put_in_place(self, next, error);
 	if (r != POSTERN_OK) {
 		goto out;

@@ -402,6 +402,7 @@ static int open_all(struct serve *self) {
 	if (r != POSTERN_OK) {
 		return fail(self, exit_code(r), "cannot open the store", &error);
 	}
+	postern__config_set_opened(self->config, &self->stores);
 	for (size_t i = 0; r == POSTERN_OK && i < self->stores.count; i++) {
 		r = start_store(self, i, &error);
 	}
