@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.parse
 import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
@@ -90,6 +91,40 @@ def _(place):
     for name in ("authorization", "expect", "webhook-signature",
                  "transfer-encoding", "traceparent"):
         assert name not in headers, name
+
+
+@case("what is posted is an event for the SDK for JavaScript")
+def _(place):
+    receiver = Receiver()
+    hooks(place, {"mail": hook(receiver.url("/in"))})
+    # Not ASCII in an attribute: the SDK leaves it to its caller to decode it.
+    common = {"specversion": "1.0", "source": "/shop", "type": "order.placed",
+              "subject": "Größe 7", "region": "eu", "time": "2024-05-01T10:00:00Z"}
+    sent = {
+        "json": ({"datacontenttype": "application/json", "data": {"a": [1, "ü"]}},
+                 b'{"a":[1,"\xc3\xbc"]}'),
+        "bytes": ({"datacontenttype": "application/octet-stream",
+                   "data_base64": "AAH+/w=="}, b"\x00\x01\xfe\xff"),
+        "text": ({"datacontenttype": "text/plain", "data": "ein Größe"},
+                 "ein Größe".encode()),
+    }
+    place.ok("send", "out", "--lines", "-", stdin="".join(
+        json.dumps({**common, "id": key, **more}) + "\n"
+        for key, (more, _) in sent.items()))
+    for key, (more, data) in sent.items():
+        ended(place, key, "mail", "done")
+        request = next(r for r in receiver.requests if r.headers["ce-id"] == key)
+        event = json.loads(npm.run("read_event.js", stdin=json.dumps({
+            "headers": request.headers,
+            "body": base64.b64encode(request.body).decode()}).encode()))
+        equal(json.loads(base64.b64decode(event["data"])) if key == "json"
+              else base64.b64decode(event["data"]),
+              json.loads(data) if key == "json" else data)
+        equal(urllib.parse.unquote(event["subject"]), common["subject"])
+        equal({name: event[name] for name in ("id", "source", "type", "region")},
+              {"id": key, "source": "/shop", "type": "order.placed", "region": "eu"})
+        equal(event["datacontenttype"], more["datacontenttype"])
+        assert event["time"].startswith("2024-05-01T10:00:00"), event
 
 
 @case("other headers of a message are passed on, but none of the exchange")
@@ -276,6 +311,11 @@ def _(place):
     equal(row(place, "mail")["held"], None)
 
 
+def count_of(server, kind):
+    """How many threads ("task") or open files ("fd") it has."""
+    return len(os.listdir(f"/proc/{server.pid}/{kind}"))
+
+
 @case("bad receivers end at the deadline, and delay no other handler")
 def _(place):
     receiver = Receiver()
@@ -322,6 +362,14 @@ def _(place):
                     if line.startswith("VmHWM"))
     # With a sanitizer memory is another thing.
     assert size < 150000 or "asan" in os.environ["POSTERN"], size
+    # Whatever there is now, more of the same needs no more of it.
+    threads, files = count_of(server, "task"), count_of(server, "fd")
+    for number in range(10, 20):
+        send(place, f"m{number}")
+    for key in ("fine", "endless", "large"):
+        ended(place, "m19", key, "done")
+    until(lambda: count_of(server, "task") <= threads, 30)
+    until(lambda: count_of(server, "fd") <= files + 10, 30)
     equal(server.stop(), 0)
 
 
