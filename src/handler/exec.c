@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "base/container.h"
 #include "base/fail.h"
 #include "handler/children.h"
+#include "handler/exec_env.h"
 #include "handler/kinds.h"
 
 #include <postern/sys/option.h>
@@ -38,13 +40,6 @@
    message. */
 #define EXIT_UNAVAILABLE 69
 
-/* Programs that Debian installs are found; the server's own PATH is not
-   used. */
-#define PROGRAM_PATH \
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-#define ENV_COUNT_MAX 16
-
 #define EXPLANATION_LEN_MAX (PATH_MAX + 40)
 
 /* Programs of one handler at a time. */
@@ -56,6 +51,10 @@ struct exec_handler {
 	bool has_children;           /* since the first run; with the mutex */
 	struct postern__arena arena; /* argv */
 	char **argv;                 /* ends with NULL */
+	struct postern__exec_env env;
+	const char *directory; /* NULL: "/" */
+	/* Who runs it; NULL: the user of this process. */
+	const struct postern__process_user *user;
 };
 
 struct job {
@@ -64,8 +63,7 @@ struct job {
 	struct postern_run *run;
 	atomic_int cancel;           /* POSTERN__PROCESS_GO, … */
 	struct postern__arena arena; /* the environment */
-	char *env[ENV_COUNT_MAX];
-	size_t env_count;
+	char **env;
 };
 
 /* Set instead of a job that does not exist yet. A deadline needs no mark: the
@@ -77,51 +75,6 @@ static const struct postern_handler_ops exec_ops;
 static struct exec_handler *from_base(struct postern_handler *handler) {
 	assert(handler->ops == &exec_ops);
 	return container_of(handler, struct exec_handler, base);
-}
-
-/* Append NAME=value; nothing for NULL. False: out of memory. */
-static bool set_env(struct job *job, const char *name, const char *value) {
-	if (!value) {
-		return true;
-	}
-	assert(job->env_count < ENV_COUNT_MAX - 1);
-	size_t name_len = strlen(name);
-	size_t value_len = strlen(value);
-	char *pair =
-			postern__arena_alloc(&job->arena, name_len + 1 + value_len + 1);
-	if (!pair) {
-		return false;
-	}
-	memcpy(pair, name, name_len);
-	pair[name_len] = '=';
-	memcpy(pair + name_len + 1, value, value_len + 1);
-	job->env[job->env_count++] = pair;
-	return true;
-}
-
-static bool fill_env(struct job *job, const struct postern_message *message,
-		const struct postern_delivery *delivery) {
-	static char path[] = PROGRAM_PATH;
-	static char lang[] = "LANG=C.UTF-8";
-	char attempt[16];
-	char fence[24];
-
-	(void)snprintf(attempt, sizeof attempt, "%" PRIu32, delivery->attempt);
-	(void)snprintf(fence, sizeof fence, "%" PRIu64, delivery->fence);
-	job->env[job->env_count++] = path;
-	job->env[job->env_count++] = lang;
-	return set_env(job, "CE_ID", message->id) &&
-		   set_env(job, "CE_SOURCE", message->source) &&
-		   set_env(job, "CE_TYPE", message->type) &&
-		   set_env(job, "CE_SUBJECT", message->subject) &&
-		   set_env(job, "CE_TIME", message->time) &&
-		   set_env(job, "CE_DATACONTENTTYPE", message->content_type) &&
-		   set_env(job, "CE_CORRELATIONID", message->correlation_id) &&
-		   set_env(job, "TRACEPARENT", message->traceparent) &&
-		   set_env(job, "POSTERN_HANDLER", delivery->handler) &&
-		   set_env(job, "POSTERN_CHANNEL", delivery->channel) &&
-		   set_env(job, "POSTERN_ATTEMPT", attempt) &&
-		   set_env(job, "POSTERN_FENCE", fence);
 }
 
 /* The last line of stderr that is not blank; *len_out may be 0. */
@@ -293,7 +246,9 @@ static struct job *job_create(struct exec_handler *self,
 	job->run = run;
 	postern__arena_init(&job->arena);
 	atomic_init(&job->cancel, POSTERN__PROCESS_GO);
-	if (!fill_env(job, postern_run_message(run), postern_run_delivery(run))) {
+	job->env = postern__exec_env_make(&self->env, postern_run_message(run),
+			postern_run_delivery(run), &job->arena);
+	if (!job->env) {
 		job_destroy(job);
 		return NULL;
 	}
@@ -365,6 +320,8 @@ static bool start_program(struct exec_handler *self, struct postern_run *run,
 	job->child.order = (struct postern__process_order){
 		.argv = self->argv,
 		.envp = job->env,
+		.directory = self->directory,
+		.user = self->user,
 		.input = message->body,
 		.input_len = message->body_len,
 		.run = run,
@@ -461,11 +418,53 @@ static int check_program(const char *program, struct postern_error *error) {
 	return POSTERN_OK;
 }
 
-int postern__exec_create(const char *const *argv, size_t argc,
+static int check_settings(const struct postern__exec_settings *settings,
+		struct postern_error *error) {
+	int r = check_args(settings->argv, settings->argc, error);
+	return r == POSTERN_OK ? postern__exec_env_check(settings->env,
+									 settings->env_count, error)
+						   : r;
+}
+
+static char **copy_args(const struct postern__exec_settings *settings,
+		struct postern__arena *arena) {
+	char **argv = postern__arena_array(arena, settings->argc + 1, sizeof *argv);
+	for (size_t i = 0; argv && i < settings->argc; i++) {
+		argv[i] = postern__arena_strdup(arena, settings->argv[i]);
+		argv = argv[i] ? argv : NULL;
+	}
+	return argv;
+}
+
+/* Copy what the settings have, and look up what they name. */
+static int fill(struct exec_handler *self,
+		const struct postern__exec_settings *settings,
+		struct postern_error *error) {
+	const char *home = NULL;
+	if (settings->user) {
+		int r = postern__exec_user_find(settings->user, &self->arena,
+				&self->user, &home, error);
+		if (r != POSTERN_OK) {
+			return r;
+		}
+	}
+	self->argv = copy_args(settings, &self->arena);
+	self->directory =
+			settings->cwd ? postern__arena_strdup(&self->arena, settings->cwd)
+						  : NULL;
+	if (!self->argv || (settings->cwd && !self->directory) ||
+			!postern__exec_env_init(&self->env, settings->env,
+					settings->env_count, settings->user, home, &self->arena)) {
+		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	}
+	return POSTERN_OK;
+}
+
+int postern__exec_create(const struct postern__exec_settings *settings,
 		struct postern_handler **out, struct postern_error *error) {
-	int r = check_args(argv, argc, error);
+	int r = check_settings(settings, error);
 	if (r == POSTERN_OK) {
-		r = check_program(argv[0], error);
+		r = check_program(settings->argv[0], error);
 	}
 	if (r != POSTERN_OK) {
 		return r;
@@ -478,16 +477,10 @@ int postern__exec_create(const char *const *argv, size_t argc,
 	(void)pthread_mutex_init(&self->mutex,
 			NULL); /* no attributes: cannot fail */
 	postern__arena_init(&self->arena);
-	self->argv = postern__arena_array(&self->arena, argc + 1, sizeof *argv);
-	for (size_t i = 0; self->argv && i < argc; i++) {
-		self->argv[i] = postern__arena_strdup(&self->arena, argv[i]);
-		if (!self->argv[i]) {
-			self->argv = NULL;
-		}
-	}
-	if (!self->argv) {
+	r = fill(self, settings, error);
+	if (r != POSTERN_OK) {
 		exec_destroy(&self->base);
-		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		return r;
 	}
 	*out = &self->base;
 	return POSTERN_OK;
@@ -495,15 +488,21 @@ int postern__exec_create(const char *const *argv, size_t argc,
 
 static int validate(const struct postern_handler_setup *setup,
 		struct postern_error *error) {
-	const struct postern__exec_settings *settings = setup->settings;
-	return check_args(settings ? settings->argv : NULL,
-			settings ? settings->argc : 0, error);
+	static const struct postern__exec_settings none;
+	return check_settings(setup->settings ? setup->settings : &none, error);
 }
 
 static int create(const struct postern_handler_setup *setup,
 		struct postern_handler **out, struct postern_error *error) {
-	const struct postern__exec_settings *settings = setup->settings;
-	return postern__exec_create(settings->argv, settings->argc, out, error);
+	return postern__exec_create(setup->settings, out, error);
+}
+
+static int check_directory(const char *cwd, struct postern_error *error) {
+	struct stat status;
+	return !cwd || (stat(cwd, &status) == 0 && S_ISDIR(status.st_mode))
+				   ? POSTERN_OK
+				   : postern__fail(error, POSTERN_E_NOTFOUND,
+							 "cwd: there is no directory '%.200s'", cwd);
 }
 
 static int check(const struct postern_handler_setup *setup,
@@ -520,6 +519,9 @@ static int check(const struct postern_handler_setup *setup,
 				"cannot run '%s': its interpreter '%s': %s", program,
 				interpreter, strerror(errno));
 	}
+	if (r == POSTERN_OK) {
+		r = check_directory(settings->cwd, error);
+	}
 	/* A program that is not safe to run is refused with the handler. */
 	return r == POSTERN_E_NOTFOUND ? POSTERN_E_INVALID : POSTERN_OK;
 }
@@ -535,6 +537,32 @@ static const struct postern_option options[] = {
 			.help = "a program and its arguments; no shell",
 			.form = "[\"/bin/prog\", \"arg\"]",
 	},
+	{
+			.name = "env",
+			.type = POSTERN_OPTION_TEXTS,
+			.offset = offsetof(struct postern__exec_settings, env),
+			.flags = POSTERN_OPTION_BESIDE | POSTERN_OPTION_PAIRS |
+					 POSTERN_OPTION_SECRET,
+			.max = POSTERN__EXEC_ENV_COUNT_MAX,
+			.help = "variables of the program",
+			.form = "{NAME: value}",
+	},
+	{
+			.name = "cwd",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct postern__exec_settings, cwd),
+			.flags = POSTERN_OPTION_BESIDE | POSTERN_OPTION_PATH,
+			.help = "the directory in which the program starts",
+			.form = "DIRECTORY",
+	},
+	{
+			.name = "user",
+			.type = POSTERN_OPTION_TEXT,
+			.offset = offsetof(struct postern__exec_settings, user),
+			.flags = POSTERN_OPTION_BESIDE,
+			.help = "who runs the program, of a server that runs as root",
+			.form = "USER",
+	},
 };
 
 const struct postern_handler_kind postern__exec_kind = {
@@ -542,7 +570,7 @@ const struct postern_handler_kind postern__exec_kind = {
 	.name = "exec",
 	.help = "a program of this machine",
 	.options = options,
-	.option_count = 1,
+	.option_count = sizeof options / sizeof options[0],
 	.settings_size = sizeof(struct postern__exec_settings),
 	.asynchronous = true,
 	.concurrency = CONCURRENCY_DEFAULT,

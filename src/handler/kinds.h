@@ -24,6 +24,10 @@ const struct postern_handler_kind *postern__kind_find(const char *name);
 /* The kinds in the order of their registration; NULL past the last. */
 const struct postern_handler_kind *postern__kind_at(size_t index);
 
+/* Whether a configuration writes the options as a mapping: there are several,
+   without those beside it. */
+bool postern__kind_has_mapping(const struct postern_handler_kind *kind);
+
 /* The functions of a row, for a setup with its kind. validate() is called by
    create(), too, which also refuses ops that are not complete. */
 int postern__kind_validate(const struct postern_handler_setup *setup,
@@ -55,9 +59,16 @@ struct postern__pull_settings {
 	uint32_t max;
 };
 
+struct postern__arena;
+struct postern__process_user;
+
 struct postern__exec_settings {
 	const char *const *argv;
 	size_t argc;
+	const char *const *env; /* "NAME=value" */
+	size_t env_count;
+	const char *cwd;  /* NULL: "/" */
+	const char *user; /* NULL: that of this process */
 };
 
 /* How the sql kind works in one dialect. */
@@ -164,13 +175,17 @@ int postern__sql_explain(const char *sql, void *connection,
  * reason of a failure. Exit code 0 is done, 65 and 100 are poison, 69 is hold,
  * any other code and every signal is a retry. The environment has only:
  *
- *   PATH LANG                   fixed values
+ *   PATH LANG                   fixed values, unless the handler has others
+ *   HOME USER LOGNAME           if the handler names a user
  *   CE_ID CE_SOURCE CE_TYPE CE_SUBJECT CE_TIME CE_DATACONTENTTYPE
  *   CE_CORRELATIONID TRACEPARENT
- *                               of the message, where present
+ *                               of the message, where present; the trace has
+ *                               a span of its own
+ *   CE_HEADER_NAME              its other headers
  *   POSTERN_HANDLER POSTERN_CHANNEL POSTERN_ATTEMPT POSTERN_FENCE
  *
- * It runs as the leader of a session of its own, in "/", with umask 077, no
+ * It runs as the leader of a session of its own, in "/" or the handler's
+ * directory, as this user or the handler's, with umask 077, no
  * other open file, default signals, no core dumps, no way to gain privileges
  * (set-uid and set-gid programs run without them), and does not outlive this
  * process. When it ends, so does its process group. At the deadline, or when
@@ -181,8 +196,20 @@ int postern__sql_explain(const char *sql, void *connection,
  * not refused, because it may be installed later: until then, runs end as
  * hold.
  */
-int postern__exec_create(const char *const *argv, size_t argc,
+int postern__exec_create(const struct postern__exec_settings *settings,
 		struct postern_handler **out, struct postern_error *error);
+
+/*
+ * Find a user and its groups.
+ *
+ * out       in the arena; NULL: it is the user of this process.
+ * home_out  its home, in the arena.
+ *
+ * POSTERN_E_INVALID  there is no such user, or this process may not become it
+ */
+int postern__exec_user_find(const char *name, struct postern__arena *arena,
+		const struct postern__process_user **out, const char **home_out,
+		struct postern_error *error);
 
 /*
  * Whether the program can be run now.

@@ -40,6 +40,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +55,7 @@
 
 enum step {
 	STEP_SESSION,
+	STEP_USER,
 	STEP_DEATH_SIGNAL,
 	STEP_LIMITS,
 	STEP_PRIVILEGES,
@@ -64,6 +66,7 @@ enum step {
 
 static const char *const step_names[] = {
 	[STEP_SESSION] = "setsid",
+	[STEP_USER] = "setuid",
 	[STEP_DEATH_SIGNAL] = "prctl(PR_SET_PDEATHSIG)",
 	[STEP_LIMITS] = "setrlimit",
 	[STEP_PRIVILEGES] = "prctl(PR_SET_NO_NEW_PRIVS)",
@@ -167,6 +170,14 @@ static void reset_signals(void) {
 	}
 }
 
+/* Runs in the child. The functions of the C library would change the user of
+   all threads, with a lock that one of them may have held at the fork. */
+static bool become(const struct postern__process_user *user) {
+	return syscall(SYS_setgroups, user->group_count, user->groups) == 0 &&
+		   syscall(SYS_setresgid, user->gid, user->gid, user->gid) == 0 &&
+		   syscall(SYS_setresuid, user->uid, user->uid, user->uid) == 0;
+}
+
 /* Runs in the child. */
 static _Noreturn void child_exec(const struct postern__process *self,
 		pid_t parent) {
@@ -175,6 +186,10 @@ static _Noreturn void child_exec(const struct postern__process *self,
 
 	if (setsid() < 0) {
 		child_fail(self, STEP_SESSION);
+	}
+	/* A change of the user clears the signal that follows. */
+	if (self->order.user && !become(self->order.user)) {
+		child_fail(self, STEP_USER);
 	}
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) {
 		child_fail(self, STEP_DEATH_SIGNAL);
@@ -190,7 +205,7 @@ static _Noreturn void child_exec(const struct postern__process *self,
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
 		child_fail(self, STEP_PRIVILEGES);
 	}
-	if (chdir("/") < 0) {
+	if (chdir(self->order.directory ? self->order.directory : "/") < 0) {
 		child_fail(self, STEP_DIRECTORY);
 	}
 	/* Other descriptors are closed by exec, not now: the status pipe is still

@@ -40,10 +40,20 @@ enum {
 	POSTERN__PROCESS_STOP
 };
 
+/* Another user than that of this process, with its groups. */
+struct postern__process_user {
+	uid_t uid;
+	gid_t gid;
+	const gid_t *groups;
+	size_t group_count;
+};
+
 struct postern__process_order {
 	char *const *argv;
 	char *const *envp;
-	const void *input; /* for stdin */
+	const char *directory;                    /* NULL: "/" */
+	const struct postern__process_user *user; /* NULL: that of this process */
+	const void *input;                        /* for stdin */
 	size_t input_len;
 	const struct postern_run *run; /* deadline */
 	/* To end it early: set the word, then make a step. */

@@ -206,6 +206,14 @@ int postern_handler_kind_register(const struct postern_handler_kind *kind,
 	return r;
 }
 
+bool postern__kind_has_mapping(const struct postern_handler_kind *kind) {
+	size_t count = 0;
+	for (size_t i = 0; i < kind->option_count; i++) {
+		count += !(kind->options[i].flags & POSTERN_OPTION_BESIDE);
+	}
+	return count > 1;
+}
+
 int postern__kind_validate(const struct postern_handler_setup *setup,
 		struct postern_error *error) {
 	return setup->kind->validate ? setup->kind->validate(setup, error)

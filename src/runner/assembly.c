@@ -143,8 +143,10 @@ static int choose_kind(const struct postern_handler_options *options,
 		settings->sql.sql = options->sql;
 	} else if (options->exec) {
 		setup->kind = &postern__exec_kind;
-		settings->exec.argv = options->exec;
-		settings->exec.argc = options->exec_count;
+		settings->exec = (struct postern__exec_settings){
+			.argv = options->exec,
+			.argc = options->exec_count,
+		};
 	} else {
 		setup->kind = postern__kind_find(options->kind);
 		setup->settings = options->settings;

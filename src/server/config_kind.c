@@ -7,6 +7,7 @@
 
 #include "server/config_section.h"
 
+#include <inttypes.h>
 #include <postern/sys/handler.h>
 #include <postern/sys/option.h>
 #include <stdio.h>
@@ -50,6 +51,17 @@ postern__config_kind_of(const struct postern__yaml_node *entry,
 	return kind_named(name);
 }
 
+/* Whether the kind has an option of this name that is written beside it. */
+static bool is_beside(const struct postern_handler_kind *kind,
+		const char *name) {
+	bool found = false;
+	for (size_t i = 0; !found && i < kind->option_count; i++) {
+		found = (kind->options[i].flags & POSTERN_OPTION_BESIDE) &&
+				strcmp(kind->options[i].name, name) == 0;
+	}
+	return found;
+}
+
 bool postern__config_kind_begins(const char *name) {
 	const struct postern_handler_kind *kind;
 	size_t len = strlen(name);
@@ -62,6 +74,15 @@ bool postern__config_kind_begins(const char *name) {
 }
 
 #define PUBLISH "publish"
+
+bool postern__config_is_beside(const char *name) {
+	const struct postern_handler_kind *kind;
+	bool found = false;
+	for (size_t i = 0; !found && (kind = postern__kind_at(i)); i++) {
+		found = is_beside(kind, name);
+	}
+	return found;
+}
 
 /* As a configuration names it: 'publish' for publish_channel. */
 static const char *key_of_kind(const struct postern_handler_kind *kind) {
@@ -114,6 +135,35 @@ static int resolve_paths(struct postern__config *config,
 					: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 }
 
+/* A mapping as texts "NAME=value"; mistakes of a value are reported. */
+static int read_pairs(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_option *option, void *settings,
+		struct postern_error *error) {
+	const char **pairs = postern__arena_array(&config->arena, node->count + 1,
+			sizeof *pairs);
+	size_t count = 0;
+	if (node->kind != POSTERN__YAML_MAPPING || node->count > option->max) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"must be a mapping of at most %" PRIu64 " entries, as in %s",
+				option->max, option->form ? option->form : "{NAME: value}");
+	}
+	for (const struct postern__yaml_node *entry = node->first; pairs && entry;
+			entry = entry->next) {
+		const char *text = postern__config_text_read(config, entry);
+		size_t size = strlen(entry->key) + (text ? strlen(text) : 0) + 2;
+		char *pair = postern__arena_alloc(&config->arena, size);
+		if (!pair) {
+			return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+		}
+		(void)snprintf(pair, size, "%s=%s", entry->key, text ? text : "");
+		pairs[count++] = pair;
+	}
+	return pairs ? postern__option_set_list(option, pairs, count, settings,
+						   &config->arena, error)
+				 : postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+}
+
 static void read_value(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		const struct postern_option *option, void *settings) {
@@ -122,8 +172,10 @@ static void read_value(struct postern__config *config,
 	const char *text;
 	size_t count;
 	int r = POSTERN_OK;
-	if (option->type == POSTERN_OPTION_TEXTS &&
-			node->kind != POSTERN__YAML_LIST) {
+	if (option->flags & POSTERN_OPTION_PAIRS) {
+		r = read_pairs(config, node, option, settings, &error);
+	} else if (option->type == POSTERN_OPTION_TEXTS &&
+			   node->kind != POSTERN__YAML_LIST) {
 		postern__mistakes_add(&config->mistakes, &node->place,
 				"'%s' must be a list: %s", node->key,
 				option->form ? option->form : "[a, b]");
@@ -179,12 +231,13 @@ static void report_unknown(struct postern__config *config,
 
 /* The options of a handler, by its kind's rows. */
 static void read_options(struct postern__config *config,
+		const struct postern__yaml_node *section,
 		const struct postern__yaml_node *node,
 		const struct postern_handler_kind *kind, void *settings) {
 	bool given[POSTERN_HANDLER_KIND_OPTION_COUNT_MAX] = { 0 };
 	size_t index = 0;
-	bool several =
-			kind->option_count > 1 && node->kind == POSTERN__YAML_MAPPING;
+	bool several = postern__kind_has_mapping(kind) &&
+				   node->kind == POSTERN__YAML_MAPPING;
 	if (!several) {
 		given[0] = true;
 		read_value(config, node, &kind->options[0], settings);
@@ -193,11 +246,20 @@ static void read_options(struct postern__config *config,
 			entry = entry->next) {
 		const struct postern_option *option =
 				find_option(kind, entry->key, &index);
-		if (option) {
+		if (option && !(option->flags & POSTERN_OPTION_BESIDE)) {
 			given[index] = true;
 			read_value(config, entry, option, settings);
 		} else {
 			report_unknown(config, kind, entry);
+		}
+	}
+	for (const struct postern__yaml_node *entry = section->first; entry;
+			entry = entry->next) {
+		const struct postern_option *option =
+				find_option(kind, entry->key, &index);
+		if (option && (option->flags & POSTERN_OPTION_BESIDE)) {
+			given[index] = true;
+			read_value(config, entry, option, settings);
 		}
 	}
 	for (size_t i = 0; i < kind->option_count; i++) {
@@ -234,6 +296,7 @@ static bool can_validate(const struct postern__config_handler *handler) {
 }
 
 static void read_settings(struct postern__config *config,
+		const struct postern__yaml_node *section,
 		const struct postern__yaml_node *node,
 		const struct postern_handler_kind *kind,
 		struct postern__config_handler *handler) {
@@ -250,7 +313,7 @@ static void read_settings(struct postern__config *config,
 	}
 	handler->kind = kind;
 	handler->settings = settings;
-	read_options(config, node, kind, settings);
+	read_options(config, section, node, kind, settings);
 	if (config->mistakes.count > before || !can_validate(handler)) {
 		return;
 	}
@@ -338,6 +401,21 @@ void postern__config_kind_change(struct postern__config *config,
 	}
 }
 
+/* Report options of other kinds beside this one. */
+static void check_beside(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_handler_kind *kind) {
+	for (const struct postern__yaml_node *entry = node->first; entry;
+			entry = entry->next) {
+		if (postern__config_is_beside(entry->key) &&
+				!is_beside(kind, entry->key)) {
+			postern__mistakes_add(&config->mistakes, &entry->key_place,
+					"'%s' is not an option of handlers of the kind '%s'",
+					entry->key, kind->name);
+		}
+	}
+}
+
 void postern__config_kind_read(struct postern__config *config,
 		const struct postern__yaml_node *node, bool complete,
 		struct postern__config_handler *handler) {
@@ -355,7 +433,7 @@ void postern__config_kind_read(struct postern__config *config,
 		}
 		if (kind) {
 			first = first ? first : kind;
-			read_settings(config, options, kind, handler);
+			read_settings(config, node, options, kind, handler);
 		}
 	}
 	if (!first && complete) {
@@ -365,5 +443,6 @@ void postern__config_kind_read(struct postern__config *config,
 	}
 	if (first) {
 		take_defaults(first, &handler->values);
+		check_beside(config, node, first);
 	}
 }

@@ -289,7 +289,7 @@ static void print_kind(const struct printer *self,
 		postern__json_pair_text(self->out, "kind", kind->name);
 		postern__json_key(self->out, "settings");
 		postern__json_open(self->out, '{');
-	} else if (kind->option_count > 1) {
+	} else if (postern__kind_has_mapping(kind)) {
 		print_head(self, kind->name);
 		inner.indent += 2;
 	}

@@ -109,9 +109,10 @@ static const char *scope_name(unsigned scope) {
 }
 
 /* The keys that a mapping may have; in a group, those of the group. */
+#define BESIDE_COUNT_MAX (2 * POSTERN_HANDLER_KIND_COUNT_MAX)
 #define KEY_COUNT_MAX                                             \
 	(2 * POSTERN__CONFIG_OPTION_COUNT_MAX + POSTERN__PART_COUNT + \
-			POSTERN_HANDLER_KIND_COUNT_MAX + 8)
+			BESIDE_COUNT_MAX + 8)
 struct keys {
 	char room[KEY_COUNT_MAX][NAME_SIZE];
 	const char *names[KEY_COUNT_MAX];
@@ -137,6 +138,13 @@ static void report_unknown(const struct section *self,
 			i++) {
 		if (kind->option_count > 0) {
 			add_key(&keys, kind->name, strlen(kind->name), "");
+		}
+		for (size_t n = 0; n < kind->option_count; n++) {
+			const struct postern_option *beside = &kind->options[n];
+			if ((beside->flags & POSTERN_OPTION_BESIDE) &&
+					keys.count < BESIDE_COUNT_MAX) {
+				add_key(&keys, beside->name, strlen(beside->name), "");
+			}
 		}
 	}
 	for (size_t i = 0; !group && i < POSTERN__PART_COUNT; i++) {
@@ -201,7 +209,8 @@ static void report_key(const struct section *self,
 			places |= parts[i].scope;
 		}
 	}
-	if (postern__config_kind_of(entry, NULL)) {
+	if (postern__config_kind_of(entry, NULL) ||
+			postern__config_is_beside(entry->key)) {
 		places |= POSTERN__IN_HANDLER;
 	}
 	const struct postern_option *dotted = postern__option_named(entry->key);
@@ -512,7 +521,8 @@ static bool read_entry(const struct section *self,
 		const struct postern__yaml_node *entry,
 		struct postern__config_parts *parts_out) {
 	if (self->scope == POSTERN__IN_HANDLER &&
-			postern__config_kind_of(entry, NULL)) {
+			(postern__config_kind_of(entry, NULL) ||
+					postern__config_is_beside(entry->key))) {
 		return true; /* read with all that depends on the kind */
 	}
 	for (size_t i = 0; i < POSTERN__PART_COUNT; i++) {

@@ -233,6 +233,9 @@ const struct postern_handler_kind *
 postern__config_kind_of(const struct postern__yaml_node *entry,
 		const struct postern__yaml_node **options_out);
 
+/* Whether a kind has an option of this name beside its own key. */
+bool postern__config_is_beside(const char *name);
+
 /* Whether there is a kind NAME_…, so that NAME alone is not complete. */
 bool postern__config_kind_begins(const char *name);
 

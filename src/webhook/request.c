@@ -29,11 +29,9 @@
 #include "base/fail.h"
 #include "base/percent.h"
 #include "base/text.h"
+#include "base/trace.h"
 #include "handler/kinds.h"
 
-#define TRACEPARENT_LEN 55
-#define SPAN_OFFSET 36
-#define SPAN_LEN 16
 /* The longest header of a message: its name, and a value of which each byte is
    encoded. */
 #define LINE_LEN_MAX \
@@ -196,21 +194,12 @@ static void add_message_headers(struct draft *draft,
 
 /* The trace of the message, with a span of its own for each attempt. */
 static void add_trace(struct draft *draft, const char *traceparent) {
-	char text[TRACEPARENT_LEN + 1];
-	if (!traceparent || strlen(traceparent) != TRACEPARENT_LEN ||
-			traceparent[2] != '-' || traceparent[SPAN_OFFSET - 1] != '-' ||
-			traceparent[SPAN_OFFSET + SPAN_LEN] != '-' ||
-			!is_printable(traceparent)) {
-		return;
-	}
 	const struct postern_random *random = postern_random_system();
-	/* Not zero, which means none. */
-	uint64_t span = random->next(random->context) | 1;
-	memcpy(text, traceparent, sizeof text);
-	char digits[SPAN_LEN + 1];
-	(void)snprintf(digits, sizeof digits, "%016" PRIx64, span);
-	memcpy(text + SPAN_OFFSET, digits, SPAN_LEN);
-	add(draft, "", "traceparent", text, PLAIN);
+	char text[POSTERN__TRACE_LEN + 1];
+	if (postern__trace_continue(traceparent, random->next(random->context),
+				text)) {
+		add(draft, "", "traceparent", text, PLAIN);
+	}
 }
 
 static void add_delivery(struct draft *draft,

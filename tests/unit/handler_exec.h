@@ -28,7 +28,9 @@ __attribute__((unused)) static struct postern_handler *
 make(const char *const *argv, size_t argc) {
 	struct postern_handler *handler = NULL;
 	struct postern_error error = { 0 };
-	if (!CHECK_OK(postern__exec_create(argv, argc, &handler, &error), &error)) {
+	const struct postern__exec_settings settings = { .argv = argv,
+		.argc = argc };
+	if (!CHECK_OK(postern__exec_create(&settings, &handler, &error), &error)) {
 		exit(1);
 	}
 	return handler;

@@ -320,7 +320,9 @@ static void check_create_refused(const char *const *argv, size_t argc,
 		const char *text) {
 	struct postern_handler *handler = NULL;
 	struct postern_error error = { 0 };
-	CHECK_INT(postern__exec_create(argv, argc, &handler, &error),
+	const struct postern__exec_settings settings = { .argv = argv,
+		.argc = argc };
+	CHECK_INT(postern__exec_create(&settings, &handler, &error),
 			POSTERN_E_INVALID);
 	CHECK(!handler);
 	CHECK_CONTAINS(error.text, text);
@@ -512,10 +514,15 @@ static void environment(void) {
 	run.message.subject = "o=1 $(id); `id`";
 	run.message.time = "2026-01-02T03:04:05Z";
 	run.message.content_type = "text/plain";
-	run.message.traceparent = "00-1-2-01";
+	run.message.traceparent = "00-1-2-01"; /* none */
 	run.message.correlation_id = "c 1";
-	run.message.headers = &(struct postern_header){ "LD_PRELOAD", "x" };
-	run.message.header_count = 1;
+	run.message.headers = (struct postern_header[]){
+		{ "LD_PRELOAD", "x" },
+		{ "X-Shop.id", "() { :; }; a=b" },
+		{ "x-shop_ID", "the second of one name" },
+		{ "ce-tenant", "" },
+	};
+	run.message.header_count = 4;
 	run.delivery.attempt = UINT32_MAX;
 	run.delivery.fence = UINT64_MAX;
 	run_child("env", &run);
@@ -524,10 +531,106 @@ static void environment(void) {
 					  "CE_SUBJECT=o=1 $(id); `id`|"
 					  "CE_TIME=2026-01-02T03:04:05Z|"
 					  "CE_DATACONTENTTYPE=text/plain|"
-					  "CE_CORRELATIONID=c 1|TRACEPARENT=00-1-2-01|"
+					  "CE_CORRELATIONID=c 1|"
 					  "POSTERN_HANDLER=mail|POSTERN_CHANNEL=orders|"
 					  "POSTERN_ATTEMPT=4294967295|"
-					  "POSTERN_FENCE=18446744073709551615|");
+					  "POSTERN_FENCE=18446744073709551615|"
+					  "CE_HEADER_LD_PRELOAD=x|"
+					  "CE_HEADER_X_SHOP_ID=() { :; }; a=b|"
+					  "CE_HEADER_CE_TENANT=|");
+}
+
+static void traces(void) {
+	static const char trace[] = "TRACEPARENT=00-"
+								"0af7651916cd43dd8448eb211c80319c-";
+	struct postern_run run;
+	char first[POSTERN_REASON_LEN_MAX + 1] = "";
+	for (int i = 0; i < 2; i++) {
+		fake_init(&run, "", 0);
+		run.message.traceparent =
+				"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+		run_child("env", &run);
+		const char *found = strstr(run.outcome.reason, trace);
+		CHECK(found && strncmp(found + strlen(trace) + 16, "-01|", 4) == 0);
+		CHECK(!strstr(run.outcome.reason, "b7ad6b7169203331"));
+		CHECK(strcmp(first, run.outcome.reason) != 0);
+		memcpy(first, run.outcome.reason, sizeof first);
+	}
+}
+
+/* The variables, the directory and the user of a handler. */
+static void own_place(void) {
+	static const char *const given[] = { "PATH=/opt/bin", "SHOP=a=b c",
+		"EMPTY=" };
+	const char *argv[] = { self_path, "--child", "env" };
+	struct postern__exec_settings settings = {
+		.argv = argv,
+		.argc = 3,
+		.env = given,
+		.env_count = 3,
+	};
+	struct postern_handler *handler = NULL;
+	struct postern_error error = { 0 };
+	struct postern_run run;
+	CHECK_OK(postern__exec_create(&settings, &handler, &error), &error);
+	fake_init(&run, "", 0);
+	fake_run(handler, &run);
+	CHECK_CONTAINS(run.outcome.reason,
+			"PATH=/opt/bin|SHOP=a=b c|EMPTY=|LANG=C.UTF-8|CE_ID=m-1|");
+	handler->ops->destroy(handler);
+
+	const char *pwd[] = { "/bin/sh", "-c", "pwd >&2; exit 1" };
+	settings = (struct postern__exec_settings){ .argv = pwd,
+		.argc = 3,
+		.cwd = "/usr/bin" };
+	CHECK_OK(postern__exec_create(&settings, &handler, &error), &error);
+	fake_init(&run, "", 0);
+	fake_run(handler, &run);
+	CHECK_STR(run.outcome.reason, "/usr/bin");
+	handler->ops->destroy(handler);
+
+	settings.cwd = "/none";
+	CHECK_OK(postern__exec_create(&settings, &handler, &error), &error);
+	fake_init(&run, "", 0);
+	fake_run(handler, &run);
+	CHECK_INT(run.outcome.kind, POSTERN_HOLD);
+	CHECK_STR(run.outcome.reason,
+			"cannot prepare to run '/bin/sh': chdir: No such file or "
+			"directory");
+	handler->ops->destroy(handler);
+}
+
+static void bad_place(void) {
+	static const struct {
+		const char *env;
+		const char *cwd;
+		const char *user;
+		const char *text;
+	} rows[] = {
+		{ "1A=x", NULL, NULL, "env: '1A' is not a name of a variable" },
+		{ "A-B=x", NULL, NULL, "env: 'A-B' is not a name of a variable" },
+		{ "=x", NULL, NULL, "env: '' is not a name of a variable" },
+		{ "CE_ID=x", NULL, NULL, "env: 'CE_ID' is set by the message" },
+		{ "POSTERN_FENCE=1", NULL, NULL, "'POSTERN_FENCE' is set by" },
+		{ "TRACEPARENT=1", NULL, NULL, "'TRACEPARENT' is set by" },
+		{ "A=x", "/tmp", "no-such-user", "user: there is no user 'no-such-" },
+	};
+	const char *argv[] = { "/bin/true" };
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		const struct postern__exec_settings settings = {
+			.argv = argv,
+			.argc = 1,
+			.env = &rows[i].env,
+			.env_count = 1,
+			.cwd = rows[i].cwd,
+			.user = rows[i].user,
+		};
+		struct postern_handler *handler = NULL;
+		struct postern_error error = { 0 };
+		CHECK_INT(postern__exec_create(&settings, &handler, &error),
+				POSTERN_E_INVALID);
+		CHECK_CONTAINS(error.text, rows[i].text);
+	}
 }
 
 static void arguments(void) {
@@ -636,6 +739,9 @@ static const struct tap_case cases[] = {
 	{ "the body arrives on stdin byte for byte", body_arrives },
 	{ "a program need not read the body", body_unread },
 	{ "the environment is exactly as documented", environment },
+	{ "each attempt passes on the trace with a span of its own", traces },
+	{ "a handler has variables and a directory of its own", own_place },
+	{ "bad variables, directories and users are refused", bad_place },
 	{ "arguments are passed unchanged, without a shell", arguments },
 	{ "no open file is inherited", nothing_inherited },
 	{ "session, directory, umask, signals and limits are reset", state },

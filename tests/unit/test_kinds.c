@@ -200,7 +200,7 @@ static struct postern_policy policy_of(const char *kind,
 	static const char *const argv[] = { "/bin/true" };
 	atomic_int runs = 0;
 	const struct count_settings settings = { .runs = &runs };
-	const struct postern__exec_settings exec = { argv, 1 };
+	const struct postern__exec_settings exec = { .argv = argv, .argc = 1 };
 	struct postern_policy policy = { 0 };
 	struct postern_error error;
 	struct postern_box *box = open_box("memory:");

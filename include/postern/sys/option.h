@@ -49,6 +49,12 @@ enum postern_option_type {
    first one is. */
 #define POSTERN_OPTION_HIDDEN 32u
 
+/* Of a handler's kind: written beside the key of the kind, not in its mapping.
+ */
+#define POSTERN_OPTION_BESIDE 128u
+/* Of several texts: written as a mapping, and each text is "NAME=value". */
+#define POSTERN_OPTION_PAIRS 256u
+
 /* The most durations of one option; texts: `max`. */
 #define POSTERN_OPTION_DURATION_COUNT_MAX 64
 
