@@ -35,7 +35,9 @@ for room in ("checker", "server", "support"):
     sys.path.insert(0, os.path.join(HERE, "..", room))
 import check  # noqa: E402
 import history  # noqa: E402
+import postgres_dump  # noqa: E402
 import sqlite_dump  # noqa: E402
+from postgres import Server  # noqa: E402
 from receiver import Receiver, answer  # noqa: E402
 from support import case, equal, main, until  # noqa: E402
 from writer import Writer  # noqa: E402
@@ -51,8 +53,8 @@ SECRET = b"a secret of the sender"
 
 CONFIG = """\
 listen: 127.0.0.1:{port}
-store: sqlite:box.db
-defaults: {{backoff: [50ms], max_attempts: {attempts}}}
+store: "{store}"
+defaults: {{backoff: [50ms], max_attempts: {attempts}, node_lease: 3s}}
 channels:
   orders:
     sources:
@@ -233,16 +235,47 @@ class Told:
                 file.write(json.dumps(event) + "\n")
 
 
-def prepare(place, url):
+EFFECTS = "select id, 'ledger' as handler from "
+
+
+class File:
+    """A store in a file."""
+
+    def __init__(self, place):
+        self.path = place.file("box.db")
+        self.url = "sqlite:box.db"
+        self.effects = "effect"
+
+    def run(self, statement):
+        database = sqlite3.connect(self.path)
+        database.execute(statement)
+        database.commit()
+        database.close()
+
+    def dump(self):
+        return sqlite_dump.dump(self.path, EFFECTS + self.effects, drained=True)
+
+
+class Database:
+    """A store in a database."""
+
+    def __init__(self, server):
+        self.server = server
+        self.url = server.url()
+        self.effects = "public.effect"
+        self.run = server.sql
+
+    def dump(self):
+        return postgres_dump.dump(self.url, EFFECTS + self.effects, drained=True)
+
+
+def prepare(place, store, url):
     port = free_port()
-    place.configure(CONFIG.format(port=port, url=url, attempts=ATTEMPTS,
-                                  secret=SECRET.decode()))
+    place.configure(CONFIG.format(port=port, store=store.url, url=url,
+                                  attempts=ATTEMPTS, secret=SECRET.decode()))
     equal(place.serve(env={"POSTERN_LISTEN": "none"}).stop(), 0)
-    database = sqlite3.connect(place.file("box.db"))
     # No unique key: a second effect must be detected, not refused.
-    database.execute("create table effect(id text)")
-    database.commit()
-    database.close()
+    store.run(f"create table {store.effects}(id text)")
     os.mkdir(place.file("run"))
     place.write("run/00-config.jsonl", json.dumps(HISTORY_CONFIG) + "\n")
     return f"127.0.0.1:{port}"
@@ -273,11 +306,10 @@ def play(place, dice, address, clients, workers):
     return server
 
 
-@case(f"{KILLS} kills under the load of {CLIENTS} clients lose nothing that was answered")
-def _(place):
+def judge(place, store):
     dice = random.Random(SEED)
     told = Told()
-    address = prepare(place, told.receiver.url("/in"))
+    address = prepare(place, store, told.receiver.url("/in"))
     writer = Writer(place.file("run/clients.jsonl"))
     clients = [Client(address, number, writer) for number in range(CLIENTS)]
     workers = Workers(place, address)
@@ -288,8 +320,7 @@ def _(place):
     workers.stop()
     equal(server.stop(), 0, server.stderr())
 
-    dump = sqlite_dump.dump(
-        place.file("box.db"), "select id, 'ledger' as handler from effect", drained=True)
+    dump = store.dump()
     told.write(place.file("run/receiver.jsonl"), dump)
     place.write("run/dump.json", json.dumps(dump))
     problems = check.check(*history.read_folder(place.file("run")))
@@ -303,6 +334,19 @@ def _(place):
     assert answers[0] > 0 and answers[409] > 0, answers
     assert states["ship", "poisoned"] > 0 and states["notify", "done"] > 0, states
     assert set(state for _, state in states) <= {"done", "poisoned"}, states
+
+
+@case(f"{KILLS} kills under the load of {CLIENTS} clients lose nothing that was answered")
+def _(place):
+    judge(place, File(place))
+
+
+if "WITHOUT_POSTGRES" not in os.environ:
+
+    @case(f"{KILLS} kills under that load lose nothing in PostgreSQL either")
+    def _(place):
+        with Server() as server:
+            judge(place, Database(server))
 
 
 print(f"# seed {SEED}", flush=True)
