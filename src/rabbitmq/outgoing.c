@@ -8,6 +8,7 @@
  */
 
 #include <string.h>
+#include <strings.h>
 
 #include "base/time.h"
 #include "rabbitmq/rabbitmq.h"
@@ -51,6 +52,14 @@ static bool add_attributes(struct postern__rabbitmq_outgoing *self,
 		   add(self, PREFIX "traceparent", message->traceparent);
 }
 
+/* Whether readers take a header for an attribute: only what is one may look
+   like it. */
+static bool looks_like_attribute(const char *name) {
+	size_t len = strlen(PREFIX) - 1;
+	return strncasecmp(name, PREFIX, len) == 0 &&
+		   (name[len] == '_' || name[len] == ':');
+}
+
 /* "ce-NAME" is an attribute again. False: out of memory, or too long. */
 static bool add_header(struct postern__rabbitmq_outgoing *self,
 		const struct postern_header *header, bool event) {
@@ -58,6 +67,9 @@ static bool add_header(struct postern__rabbitmq_outgoing *self,
 	if (strcmp(header->name, ENCODING) == 0 && fits(header->value)) {
 		self->properties._flags |= AMQP_BASIC_CONTENT_ENCODING_FLAG;
 		self->properties.content_encoding = amqp_cstring_bytes(header->value);
+		return true;
+	}
+	if (looks_like_attribute(header->name)) {
 		return true;
 	}
 	if (!event || strncmp(header->name, EXTENSION, skipped) != 0) {

@@ -60,6 +60,7 @@ struct returning {
 	bool has_header;
 	uint64_t size;
 	uint64_t received;
+	char key[RABBITMQ_SHORT_LEN_MAX + 1]; /* the routing key */
 	char why[300];
 };
 
@@ -186,26 +187,37 @@ static bool same_text(amqp_bytes_t bytes, const char *text) {
 		   memcmp(bytes.bytes, text, bytes.len) == 0;
 }
 
-/* Whether these are the properties that were published for a message. */
-static bool is_of(const amqp_basic_properties_t *properties,
-		const struct postern_message *message) {
-	bool named = (properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0;
-	if (named && !same_text(properties->message_id, message->id)) {
-		return false;
-	}
+/* Whether a header that was published, if it was, has this value. The
+   attributes of an event come before the headers of its message. */
+static bool has_value(const amqp_basic_properties_t *properties,
+		const char *name, const char *value) {
 	for (int i = 0; i < properties->headers.num_entries; i++) {
 		const amqp_table_entry_t *entry = &properties->headers.entries[i];
-		bool id = same_text(entry->key, "cloudEvents_id");
-		bool source = same_text(entry->key, "cloudEvents_source");
-		if ((id || source) &&
-				(entry->value.kind != AMQP_FIELD_KIND_UTF8 ||
-						!same_text(entry->value.value.bytes,
-								id ? message->id : message->source))) {
-			return false;
+		if (same_text(entry->key, name)) {
+			return entry->value.kind == AMQP_FIELD_KIND_UTF8 &&
+				   same_text(entry->value.value.bytes, value);
 		}
-		named = named || id;
 	}
-	return named;
+	return true;
+}
+
+/* Whether this is what was published for a message. An id that is too long for
+   its property, of a message that is no event, was not: then the routing key
+   and the length decide, and the broker routes such messages alike. */
+static bool is_of(const struct publisher *self,
+		const amqp_basic_properties_t *properties,
+		const struct postern_message *message) {
+	char key[RABBITMQ_SHORT_LEN_MAX + 1];
+	bool event = message->type && *message->type;
+	bool named = (properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0;
+	bool fits = strlen(message->id) <= RABBITMQ_SHORT_LEN_MAX;
+	return message->body_len == self->returning.size && named == fits &&
+		   (!named || same_text(properties->message_id, message->id)) &&
+		   (!event || (has_value(properties, "cloudEvents_id", message->id) &&
+							  has_value(properties, "cloudEvents_source",
+									  message->source))) &&
+		   postern__rabbitmq_template_fill(self->routing_key, message, key) &&
+		   strcmp(key, self->returning.key) == 0;
 }
 
 static void mark_returned(struct publisher *self,
@@ -216,7 +228,7 @@ static void mark_returned(struct publisher *self,
 				postern__rabbitmq_confirms_at(self->confirms, tag);
 		struct job *job = entry ? entry->item : NULL;
 		if (job && !job->why[0] &&
-				is_of(properties, postern_run_message(job->run))) {
+				is_of(self, properties, postern_run_message(job->run))) {
 			(void)snprintf(job->why, sizeof job->why, "%s",
 					self->returning.why);
 			return;
@@ -231,6 +243,9 @@ static int shown_len(amqp_bytes_t bytes) {
 static void begin_return(struct publisher *self,
 		const amqp_basic_return_t *method) {
 	self->returning = (struct returning){ .active = true };
+	(void)snprintf(self->returning.key, sizeof self->returning.key, "%.*s",
+			(int)method->routing_key.len,
+			(const char *)method->routing_key.bytes);
 	(void)snprintf(self->returning.why, sizeof self->returning.why,
 			"the broker returned the message: %.*s (%u), exchange '%.*s', "
 			"routing key '%.*s'",

@@ -3,6 +3,7 @@
 """Handlers that publish to RabbitMQ: what other clients receive, and the
 outcome when the broker returns, refuses or is not there."""
 
+import http.client
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ import threading
 
 import rabbit
 from fake_broker import FakeBroker
-from support import case, equal, main, until
+from support import PATIENCE_S, case, equal, main, until
 
 # What the broker is configured to refuse.
 LARGE = 300000
@@ -20,14 +21,22 @@ EVENT = {"specversion": "1.0", "id": "m1", "source": "/shop",
          "time": "2024-05-01T10:00:00Z", "data": {"a": 1}}
 
 
-def outbox(place, handlers, more="", source=""):
+def outbox(place, handlers, more="", source="", serve=None):
     place.configure(f"""\
 store: sqlite:box.db
 {more}channels:
   out:
 {source}    handlers:
 {handlers}""")
-    return place.serve()
+    return place.serve(**(serve or {}))
+
+
+def post(server, headers):
+    """Sends a message over HTTP."""
+    client = http.client.HTTPConnection(server.url[len("http://"):], timeout=PATIENCE_S)
+    client.request("POST", "/v1/channels/out/messages", b"body", headers)
+    equal(client.getresponse().status, 202)
+    client.close()
 
 
 def send(place, events):
@@ -113,6 +122,32 @@ def _(place):
     rows = place.ok("list", "--state", "poisoned", "--limit", "1000",
                     "--json").json()
     equal({row["type"] for row in rows}, {"nobody"})
+
+
+@case("a message that is returned has failed, whatever its id and headers are")
+def _(place):
+    queue = rabbit.queue()
+    server = outbox(place, rabbit.publisher(routing_key='"{header:to}"').replace(
+        "}}}", "}}, max_attempts: 1}"), serve={"tcp": True})
+    event = {"ce-specversion": "1.0", "ce-source": "/shop", "ce-type": "t"}
+    snowmen = "\N{SNOWMAN}" * 90  # more bytes than a property has room for
+    words = [
+        ({"X-Message-Id": snowmen}, {}),
+        ({"X-Message-Id": "m1"}, {"cloudEvents_id": "another"}),
+        ({"ce-id": "m2"}, {**event, "cloudEvents_id": "another"}),
+        ({"ce-id": "m3"}, {**event, "cloudEvents_source": "/another"}),
+    ]
+    for key, more in words:
+        (name, message_id), = key.items()
+        for suffix, to, wanted in (("-a", queue.name, "done"), ("-b", "nobody", "poisoned")):
+            headers = {name: (message_id + suffix).encode(), "to": to, **more}
+            post(server, headers)
+            until(lambda key=message_id + suffix: place.state(key, "mirror")
+                  in ("done", "poisoned"))
+            equal(place.state(message_id + suffix, "mirror"), wanted)
+    for _ in words:
+        properties, _ = queue.get()
+        assert "another" not in str(properties.headers), properties.headers
 
 
 @case("a message that is dropped by the broker is done if that is wanted")
