@@ -634,12 +634,19 @@ export class Worker {
 
 /* A secret: bytes as they are, a string in base64, with whsec_ or without. */
 function secretBytes(secret) {
-  if (typeof secret !== "string") return secret;
-  const text = secret.replace(/^whsec_/, "");
-  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) {
-    throw new TypeError("a secret of webhooks is base64 after 'whsec_'");
+  let bytes = secret;
+  if (typeof secret === "string") {
+    const text = secret.replace(/^whsec_/, "");
+    if (!/^[A-Za-z0-9+/]*={0,2}$/.test(text)) {
+      throw new TypeError("a secret of webhooks is base64 after 'whsec_'");
+    }
+    bytes = Buffer.from(text, "base64");
   }
-  return Buffer.from(text, "base64");
+  if (bytes.length === 0) {
+    // Anybody can sign with it.
+    throw new TypeError("a secret of webhooks is empty");
+  }
+  return bytes;
 }
 
 function isEqual(a, b) {

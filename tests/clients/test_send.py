@@ -226,6 +226,8 @@ def _(place, language):
             {"headers": {**good, "webhook-timestamp": str(NOW + 1)}},
             {"headers": {**good, "webhook-timestamp": "now"}},
             {"headers": {**good, "webhook-timestamp": "-1"}},
+            {"headers": {**good, "webhook-timestamp": "9" * 400}},
+            {"headers": {**good, "webhook-timestamp": "9" * 5000}},
             {"headers": {**good, "webhook-signature": ""}},
             {"headers": {**good, "webhook-signature": "v1,ü"}},
             {"headers": {"Webhook-Id": "m1", "webhook-timestamp": str(NOW)}},
@@ -233,6 +235,11 @@ def _(place, language):
         for words in wrong:
             equal(verify(**words).get("error"), "InvalidSignature", words)
         equal(verify(secrets="whsec_?")["error"], "mistake")
+        # What anybody can sign with is no secret.
+        for empty in ("", "whsec_", "whsec_="):
+            for secrets in (empty, [SECRET, empty]):
+                equal(verify(secrets=secrets, headers=sign("", "m1", NOW, BODY))["error"],
+                      "mistake")
 
 
 @each_language("an address of another kind is refused at once")
