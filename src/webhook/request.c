@@ -497,6 +497,19 @@ static void judge_failure(struct postern__webhook_request *request,
 	}
 }
 
+/* A receiver that the message has chosen decides about that message, not about
+   those of others. */
+static void judge_alone(struct postern__webhook_verdict *verdict) {
+	if (verdict->pauses) {
+		verdict->outcome.kind = POSTERN_POISON;
+	} else if (verdict->hold_ms > 0) {
+		verdict->outcome.kind = POSTERN_RETRY_AFTER;
+		verdict->outcome.delay_ms = verdict->hold_ms;
+	}
+	verdict->pauses = false;
+	verdict->hold_ms = 0;
+}
+
 void postern__webhook_request_judge(struct postern__webhook_request *request,
 		CURLcode code, int64_t now_ms) {
 	long status = 0;
@@ -508,6 +521,9 @@ void postern__webhook_request_judge(struct postern__webhook_request *request,
 	if (complete && !request->refused) {
 		postern__webhook_answer_judge(&request->answer, status, now_ms,
 				&request->verdict);
+		if (request->target->templated_host) {
+			judge_alone(&request->verdict);
+		}
 	} else {
 		judge_failure(request, code);
 	}

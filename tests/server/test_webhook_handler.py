@@ -494,6 +494,26 @@ def _(place):
           (0, 5, 6))
 
 
+@case("a receiver that a message has chosen holds and pauses for no other message")
+def _(place):
+    receiver = Receiver()
+    receiver.answers["/gone"] = answer(410)
+    receiver.answers["/busy"] = answer(429, {"Retry-After": "3600"})
+    hooks(place, {"mail": f'webhook: {{url: "http://{{subject}}:{receiver.port}/{{id}}", '
+                          "templated_host: true, allow_private: [127.0.0.0/8]}"})
+    for message_id in ("gone", "busy"):
+        send(place, message_id, "x", "--subject", "127.0.0.1")
+    ended(place, "gone", "mail", "poisoned")
+    busy = failed(place, "busy", "mail", "answered 429")
+    equal((busy["state"], busy["failures"]), ("pending", 1))
+    next_s = datetime.datetime.fromisoformat(busy["next_at"]).timestamp()
+    assert 3000 < next_s - time.time() <= 3600, busy
+    send(place, "m1", "x", "--subject", "127.0.0.1")
+    ended(place, "m1", "mail", "done")
+    mail = row(place, "mail")
+    equal((mail["paused"], mail["held"]), (False, None))
+
+
 @case("proxies, cookies and .netrc of the environment are not used")
 def _(place):
     receiver, proxy = Receiver(), Receiver()
