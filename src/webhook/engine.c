@@ -86,14 +86,23 @@ static void end_transfer(struct postern__webhook_transfer *transfer,
 	transfer->ended(transfer, code);
 }
 
-static void add_transfer(struct postern__webhook_transfer *transfer) {
+/* A transfer that was aborted before it came here is not begun. */
+static CURLcode begin_transfer(struct postern__webhook_transfer *transfer) {
+	if (atomic_load(&transfer->abort)) {
+		return CURLE_ABORTED_BY_CALLBACK;
+	}
 	bool ok = curl_easy_setopt(transfer->easy, CURLOPT_PRIVATE, transfer) ==
 					  CURLE_OK &&
 			  curl_multi_add_handle(engine.multi, transfer->easy) == CURLM_OK;
-	if (ok) {
+	return ok ? CURLE_OK : CURLE_OUT_OF_MEMORY;
+}
+
+static void add_transfer(struct postern__webhook_transfer *transfer) {
+	CURLcode code = begin_transfer(transfer);
+	if (code == CURLE_OK) {
 		postern__list_push_back(&engine.running, &transfer->link);
 	} else {
-		transfer->ended(transfer, CURLE_OUT_OF_MEMORY);
+		transfer->ended(transfer, code);
 	}
 }
 

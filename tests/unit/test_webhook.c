@@ -9,6 +9,7 @@
 #include <curl/curl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -552,6 +553,49 @@ static void retry_after(void) {
 	}
 }
 
+/* The end of a transfer. */
+static CURLcode ended_with;
+static sem_t ended;
+
+static void note_end(struct postern__webhook_transfer *transfer,
+		CURLcode code) {
+	(void)transfer;
+	ended_with = code;
+	CHECK(sem_post(&ended) == 0);
+}
+
+static CURLcode start_and_wait(struct scene *scene) {
+	postern__webhook_engine_start(&scene->request->transfer);
+	while (sem_wait(&ended) != 0) {
+	}
+	return ended_with;
+}
+
+static void aborted_early(void) {
+	struct scene scenes[2];
+	char url[100];
+	in_port_t port;
+	int fd = listen_on_loopback(&port);
+	(void)snprintf(url, sizeof url, "http://127.0.0.1:%u/", port);
+	CHECK(sem_init(&ended, 0, 0) == 0);
+	CHECK_OK(postern__webhook_engine_acquire(&scenes[0].error),
+			&scenes[0].error);
+	for (size_t i = 0; i < 2; i++) {
+		scene_init(&scenes[i], url);
+		CHECK_OK(scene_make(&scenes[i], false), &scenes[i].error);
+		scenes[i].request->transfer.ended = note_end;
+	}
+	postern__webhook_engine_abort(&scenes[0].request->transfer);
+	/* The engine has looked for what is aborted when this has ended. */
+	CHECK_INT(start_and_wait(&scenes[1]), CURLE_COULDNT_CONNECT);
+	CHECK_INT(start_and_wait(&scenes[0]), CURLE_ABORTED_BY_CALLBACK);
+	scene_finish(&scenes[0]);
+	scene_finish(&scenes[1]);
+	postern__webhook_engine_release();
+	CHECK(sem_destroy(&ended) == 0);
+	(void)close(fd);
+}
+
 static void shown(void) {
 	char text[40];
 	postern__webhook_url_shown("https://u:p@ss@a.example:81/k?t=1", text,
@@ -576,6 +620,7 @@ static const struct tap_case cases[] = {
 	{ "nothing in a message ends a header or begins one", no_header_ends },
 	{ "what is signed is id, time and body", signatures },
 	{ "Retry-After is seconds or a date, and at most a day", retry_after },
+	{ "a request that is aborted before it begins is not sent", aborted_early },
 	{ "what is shown of a URL has no secret", shown },
 };
 
