@@ -19,6 +19,9 @@
 
 #define POOL_BYTES 4096
 #define RETRIES_MAX 1000000
+/* In a frame, around the properties as they came: its own bytes, and the header
+   that counts the retries. */
+#define FRAME_REST 64
 
 struct postern__rabbitmq_reason {
 	struct postern__rabbitmq_reason *next;
@@ -155,10 +158,6 @@ static int publish(struct postern__rabbitmq_retry *retry,
 	int status =
 			amqp_basic_publish(link->state, RABBITMQ_CHANNEL, amqp_empty_bytes,
 					amqp_cstring_bytes(retry->queue), 1, 0, properties, body);
-	if (status == AMQP_STATUS_TABLE_TOO_BIG) {
-		return postern__fail(error, POSTERN_E_INVALID,
-				"the headers have no room in a frame");
-	}
 	return postern__rabbitmq_link_sent(link, status, error);
 }
 
@@ -168,6 +167,11 @@ int postern__rabbitmq_retry_publish(struct postern__rabbitmq_retry *retry,
 		struct postern_error *error) {
 	void *decoded = NULL;
 	amqp_pool_t pool;
+	/* Before anything is sent: the broker waits for the rest of a message. */
+	if (raw.len + FRAME_REST > (size_t)amqp_get_frame_max(link->state)) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"the headers have no room in a frame");
+	}
 	init_amqp_pool(&pool, POOL_BYTES);
 	int r = POSTERN_OK;
 	if (amqp_decode_properties(AMQP_BASIC_CLASS, &pool, raw, &decoded) !=

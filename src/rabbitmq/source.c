@@ -382,7 +382,6 @@ static void move_failed(struct rabbit *self) {
 			slot->delivery.retries + 1, slot->delivery.raw, slot->delivery.body,
 			&error);
 	if (r == POSTERN_E_INVALID) {
-		self->retry.moving = 0;
 		self->failed--;
 		give_up(self, position, error.text);
 	} else if (r) {

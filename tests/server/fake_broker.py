@@ -14,14 +14,16 @@ class FakeBroker:
     consume  called with the number of the connection when a consumer starts;
              what it returns is sent
     ends     so many of the first connections end after that
+    frame    the longest frame that it agrees to
 
     `settled` has what consumers said: the number of the connection, "ack" or
     "reject", the tag, and whether it was for several."""
 
-    def __init__(self, script=None, consume=None, ends=0):
+    def __init__(self, script=None, consume=None, ends=0, frame=131072):
         self.script = script
         self.consume = consume
         self.ends = ends
+        self.frame_max = frame
         self.settled = []
         self.links = []
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -99,16 +101,20 @@ class FakeBroker:
                                  b"\x00\x00\x00\x05PLAIN" +
                                  b"\x00\x00\x00\x05en_US"))
         published = 0
+        publishes = False
         while True:
             head = file.read(7)
             if len(head) < 7:
                 raise EOFError
             body = file.read(int.from_bytes(head[3:7], "big"))
             file.read(1)
+            if publishes and head[0] == 1:
+                raise ValueError("a method between publish and its header")
+            publishes = head[0] == 1 and (body[1], body[3]) == (60, 40)
             if head[0] == 1:
                 answer = {
                     (10, 11): self.method(0, 10, 30, b"\x07\xff" +
-                                          (131072).to_bytes(4, "big") + b"\x00\x00"),
+                                          self.frame_max.to_bytes(4, "big") + b"\x00\x00"),
                     (10, 40): self.method(0, 10, 41, b"\x00"),
                     (20, 10): self.method(1, 20, 11, b"\x00" * 4),
                     (85, 10): self.method(1, 85, 11),

@@ -162,6 +162,21 @@ def _(place):
     broker.stop()
 
 
+@case("a failed message whose headers leave no room for its retry is rejected")
+def _(place):
+    value = b"x" * 8144
+    table = b"\x01h" + b"S" + len(value).to_bytes(4, "big") + value
+    header = FakeBroker.header(1, b"long", len(table).to_bytes(4, "big") + table, 0x2000)
+    assert 0 <= 8192 - len(header) < 20, len(header)
+    broker = FakeBroker(frame=8192, consume=lambda number: (
+        FakeBroker.deliver(1) + header + FakeBroker.frame(3, b"x") +
+        FakeBroker.message(2, "short")), script=lambda link, published: FakeBroker.ack(published))
+    serve(place, broker, "exec: [/bin/false]", mode="guard", on_failed="retry")
+    until(lambda: len(broker.settled) == 2)
+    equal(broker.settled, [(1, "reject", 1, False), (1, "ack", 2, True)])
+    broker.stop()
+
+
 @case("a broker whose bytes are damaged at random is survived")
 def _(place):
     print(f"# SEED={SEED}")
