@@ -12,6 +12,7 @@
 
 #include "base/time.h"
 #include "rabbitmq/rabbitmq.h"
+#include "source/cloudevent.h"
 
 #define PREFIX "cloudEvents_"
 #define EXTENSION "ce-"
@@ -52,12 +53,15 @@ static bool add_attributes(struct postern__rabbitmq_outgoing *self,
 		   add(self, PREFIX "traceparent", message->traceparent);
 }
 
-/* Whether readers take a header for an attribute: only what is one may look
-   like it. */
-static bool looks_like_attribute(const char *name) {
+/* Whether readers would take a header for an attribute that the message has, or
+   has not. */
+static bool looks_like_attribute(const char *name, bool event) {
 	size_t len = strlen(PREFIX) - 1;
-	return strncasecmp(name, PREFIX, len) == 0 &&
-		   (name[len] == '_' || name[len] == ':');
+	bool prefixed = strncasecmp(name, PREFIX, len) == 0 &&
+					(name[len] == '_' || name[len] == ':');
+	return prefixed ||
+		   (event && strncasecmp(name, EXTENSION, strlen(EXTENSION)) == 0 &&
+				   !postern__cloudevent_is_extension(name));
 }
 
 /* "ce-NAME" is an attribute again. False: out of memory, or too long. */
@@ -69,7 +73,7 @@ static bool add_header(struct postern__rabbitmq_outgoing *self,
 		self->properties.content_encoding = amqp_cstring_bytes(header->value);
 		return true;
 	}
-	if (looks_like_attribute(header->name)) {
+	if (looks_like_attribute(header->name, event)) {
 		return true;
 	}
 	if (!event || strncmp(header->name, EXTENSION, skipped) != 0) {

@@ -182,6 +182,17 @@ const char **postern__cloudevent_member(struct postern_message *message,
 	return NULL;
 }
 
+bool postern__cloudevent_is_extension(const char *header) {
+	if (strncasecmp(header, "ce-", 3) != 0 || header[3] == '\0') {
+		return false;
+	}
+	bool is = strcasecmp(header + 3, "specversion") != 0;
+	for (size_t i = 0; is && i < ATTRIBUTE_COUNT; i++) {
+		is = strcasecmp(header + 3, attributes[i].name) != 0;
+	}
+	return is;
+}
+
 static int read_attribute(struct reading *reading, const char *name,
 		const struct postern__json_value *value) {
 	/* The format defines null as "not set". */

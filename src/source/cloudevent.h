@@ -13,6 +13,7 @@
  */
 
 #include <postern/message.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/arena.h"
@@ -37,6 +38,10 @@ int postern__cloudevent_read(const struct postern__json_value *event,
    NULL: the attribute is an extension. */
 const char **postern__cloudevent_member(struct postern_message *message,
 		const char *name);
+
+/* Whether a header "ce-NAME" of a message, in any case, is an extension: not
+   one that would be sent as an attribute beside that of the message. */
+bool postern__cloudevent_is_extension(const char *header);
 
 /* Whether a content type names JSON: "application/json", "text/json",
    "application/problem+json; charset=utf-8". NULL does. */

@@ -31,6 +31,7 @@
 #include "base/text.h"
 #include "base/trace.h"
 #include "handler/kinds.h"
+#include "source/cloudevent.h"
 
 /* The longest header of a message: its name, and a value of which each byte is
    encoded. */
@@ -54,9 +55,10 @@ static const char *const reserved[] = { "ce-", "connection", "content-length",
 	"traceparent", "trailer", "transfer-encoding", "upgrade", "webhook-" };
 
 /* And those that a message may not set: they belong to the receiver's
-   definition. */
+   definition, or tell the receiver who it was that sent the request. */
 static const char *const reserved_in_messages[] = { "accept", "accept-",
-	"authorization", "cookie", "user-agent" };
+	"authorization", "cookie", "forwarded", "if-", "origin", "range", "referer",
+	"sec-", "user-agent", "via", "x-api-key", "x-forwarded-", "x-real-ip" };
 
 static bool is_listed(const char *const *list, size_t count, const char *name,
 		size_t len) {
@@ -177,7 +179,7 @@ static void add_message_headers(struct draft *draft,
 	for (size_t i = 0; i < message->header_count; i++) {
 		const struct postern_header *header = &message->headers[i];
 		size_t len = strlen(header->name);
-		bool extension = len > 3 && strncasecmp(header->name, "ce-", 3) == 0;
+		bool extension = postern__cloudevent_is_extension(header->name);
 		bool passes = postern__webhook_header_name_ok(header->name, len) &&
 					  !is_listed(reserved_in_messages,
 							  sizeof reserved_in_messages /

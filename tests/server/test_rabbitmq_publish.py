@@ -76,6 +76,21 @@ def _(place):
           (b"body", "m1", {"a": "b"}))
 
 
+@case("headers of a message do not become attributes that it has not")
+def _(place):
+    first, queue = rabbit.queue(), rabbit.queue()
+    spoofed = {"ce-id": "m2", "CE-Source": "/other", "ce-specversion": "0.3", "ce-extra": "x"}
+    outbox(place, rabbit.publisher(routing_key=queue.name),
+           source=f"    sources: [{rabbit.source(first.name)}]\n")
+    first.put(b"body", message_id="m1", type="t", headers={**spoofed, "a": "b"})
+    until(queue.count)
+    properties, _ = queue.get()
+    headers = {name: value for name, value in properties.headers.items()
+               if name != "cloudEvents_source"}
+    equal(headers, {"cloudEvents_specversion": "1.0", "cloudEvents_id": "m1",
+                    "cloudEvents_type": "t", "cloudEvents_extra": "x", "a": "b"})
+
+
 @case("the routing key is made of the message, and the exchange routes it")
 def _(place):
     queue = rabbit.queue()

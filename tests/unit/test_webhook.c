@@ -465,6 +465,15 @@ static void no_header_ends(void) {
 		{ "webhook-signature", "v1,x" },
 		{ "Postern-Fence", "9" },
 		{ "traceparent", "x" },
+		{ "ce-id", "2" },
+		{ "CE-Type", "other" },
+		{ "ce-specversion", "0.3" },
+		{ "ce-datacontenttype", "text/html" },
+		{ "ce-traceparent", "x" },
+		{ "Forwarded", "for=127.0.0.1" },
+		{ "X-Forwarded-For", "127.0.0.1" },
+		{ "x-real-ip", "127.0.0.1" },
+		{ "X-API-Key", "steal" },
 	};
 	struct scene scene;
 	scene_init(&scene, "http://127.0.0.1/");
