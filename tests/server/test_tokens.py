@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: MIT
 """Who may do what: tokens, their roles, and requests of web pages."""
 
+import contextlib
 import http.client
 import json
 import os
+import sqlite3
 
 from support import PATIENCE_S, case, equal, main, until
 
@@ -217,6 +219,32 @@ def _(place):
     every = json.dumps({"filter": {"state": "poisoned"}})
     equal(status(server, "POST", "/v1/deliveries/discard", mail, every), 403)
     equal(place.state("a", "log"), "poisoned")
+
+
+@case("a token for a channel by a former name is for that channel")
+def _(place):
+    configure(place, CONFIG.replace("channels: [orders]", "channels: [purchases]"))
+    server = place.serve(tcp=True)
+    equal(send(server, TOKENS["shop"], "a"), 202)
+    equal(send(server, TOKENS["shop"], "b", "purchases"), 202)
+    equal(send(server, TOKENS["shop"], "c", "other"), 403)
+
+
+@case("a token of one channel does not see what is left of a message that is missing")
+def _(place):
+    configure(place)
+    server = place.serve(tcp=True)
+    equal(send(server, TOKENS["send"], "a"), 202)
+    until(lambda: place.state("a", "log") == "poisoned")
+    equal(server.stop(), 0)
+    with contextlib.closing(sqlite3.connect(place.file("box.db"))) as database, database:
+        database.execute("DELETE FROM postern_message")
+    server = place.serve(tcp=True)
+    path = "/v1/messages/1"
+    equal(status(server, "GET", path, TOKENS["operate"]), 200)
+    for token in ("mail", "far"):
+        code, _, text = request(server, "GET", path, TOKENS[token])
+        assert code in (403, 404) and "log" not in text, text
 
 
 @case("the socket beside the store needs no token, a shared one does")
