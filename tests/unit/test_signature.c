@@ -174,6 +174,7 @@ static void several_signatures(void) {
 	CHECK_INT(verify_stripe(&scene,
 					  "t=1,t=" STRIPE_TIME ",v1=" STRIPE_SIGNATURE, STRIPE_NOW),
 			POSTERN_E_INVALID);
+	CHECK_CONTAINS(scene.error.text, "twice");
 	scene_end(&scene);
 }
 
@@ -266,7 +267,8 @@ static void malformed_headers(void) {
 	static const char *const signatures[] = { "", " ", "v1", "v1,", ",",
 		"v1,=", STANDARD_SIGNATURE, "v1, " STANDARD_SIGNATURE,
 		"V1," STANDARD_SIGNATURE, "v1," STANDARD_SIGNATURE "=",
-		"v1," STANDARD_SIGNATURE ",", "v1,\t" STANDARD_SIGNATURE };
+		"v1," STANDARD_SIGNATURE ",", "v1,\t" STANDARD_SIGNATURE,
+		"v1=" STANDARD_SIGNATURE };
 	for (size_t i = 0; i < sizeof signatures / sizeof signatures[0]; i++) {
 		CHECK_INT(verify_standard(&scene, STANDARD_TIME, signatures[i],
 						  STANDARD_NOW),
