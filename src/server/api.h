@@ -118,7 +118,10 @@ struct postern__request {
 	/* Whether the sender still waits for the response; NULL: not known. Valid
 	   until the response is complete. */
 	bool (*wanted)(void *context);
-	void *wanted_context;
+	/* Reserve memory for a response of this length, which cannot be undone;
+	   false: there is none. NULL: not needed. Valid as long. */
+	bool (*reserve)(void *context, size_t len);
+	void *sender_context; /* of both */
 };
 
 #define POSTERN__RESPONSE_HEADER_COUNT_MAX 4

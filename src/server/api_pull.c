@@ -103,6 +103,8 @@ store_of(const struct postern__call *call, const char *handler) {
 /* A claim that waits. */
 struct claiming {
 	struct postern__response *response;
+	bool (*reserve)(void *context, size_t len);
+	void *sender_context;
 	postern__api_done *done;
 	void *done_context;
 };
@@ -151,10 +153,25 @@ static void write_error(struct postern__response *response,
 	}
 }
 
+/* Without room for the answer its deliveries are returned: a worker that never
+   got them would lose an attempt of each. False: refused. */
+static bool reserve_answer(const struct claiming *claiming) {
+	struct postern__response *response = claiming->response;
+	if (!claiming->reserve ||
+			claiming->reserve(claiming->sender_context, response->body.len)) {
+		return true;
+	}
+	postern__response_problem(response, 503, POSTERN_E_BUSY,
+			"too many concurrent requests; retry later");
+	postern__response_header(response, "Retry-After", "1");
+	return false;
+}
+
 static bool finish_claim(void *context, struct postern_pull_batch *batch,
 		const struct postern_error *error) {
 	struct claiming *claiming = context;
-	bool kept = batch && write_batch(claiming->response, batch);
+	bool kept = batch && write_batch(claiming->response, batch) &&
+				reserve_answer(claiming);
 	if (error) {
 		write_error(claiming->response, error);
 	}
@@ -215,6 +232,8 @@ static int claim_later(struct postern__call *call, struct postern_box *box,
 	}
 	*claiming = (struct claiming){
 		.response = call->response,
+		.reserve = call->request->reserve,
+		.sender_context = call->request->sender_context,
 		.done = call->done,
 		.done_context = call->done_context,
 	};
@@ -234,7 +253,7 @@ void postern__route_claim(struct postern__call *call) {
 		.handler = call->parts[0],
 		.bytes_max = ANSWER_BODIES_MAX,
 		.wanted = call->request->wanted,
-		.wanted_context = call->request->wanted_context,
+		.wanted_context = call->request->sender_context,
 	};
 	if (!postern__call_store_query(call)) {
 		return;

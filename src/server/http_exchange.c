@@ -145,15 +145,23 @@ static void release_body(struct postern__exchange *exchange) {
 }
 
 /* Clients that do not read their responses must not exhaust the memory. */
-static bool reserve_answer(struct postern__exchange *exchange) {
+static bool reserve_answer(struct postern__exchange *exchange, size_t len) {
 	struct postern__http *http = exchange->http;
-	size_t len = exchange->response.body.len;
-	if (!reserve(http, &http->answers_len, len,
+	size_t before = exchange->answer_len_reserved;
+	if (len <= before) {
+		return true;
+	}
+	if (!reserve(http, &http->answers_len, len - before,
 				http->options.answers_len_max)) {
 		return false;
 	}
 	exchange->answer_len_reserved = len;
 	return true;
+}
+
+/* On the thread that completes the response. */
+static bool reserve_early(void *context, size_t len) {
+	return reserve_answer(context, len);
 }
 
 static void release_answer(struct postern__exchange *exchange) {
@@ -333,7 +341,8 @@ static bool request_begin(struct postern__exchange *exchange,
 	exchange->request.ingest_only =
 			exchange->peer->listener->address.ingest_only;
 	exchange->request.wanted = is_wanted;
-	exchange->request.wanted_context = exchange;
+	exchange->request.reserve = reserve_early;
+	exchange->request.sender_context = exchange;
 	if (check_framing(exchange) || refuse_crowd(exchange)) {
 		return false;
 	}
@@ -512,7 +521,7 @@ static enum MHD_Result add_headers(struct MHD_Response *out,
 
 static enum MHD_Result send_response(struct postern__exchange *exchange) {
 	postern__response_check(&exchange->response);
-	if (!reserve_answer(exchange)) {
+	if (!reserve_answer(exchange, exchange->response.body.len)) {
 		defer(exchange, too_much);
 	}
 	/* The request is freed while the response is sent. */

@@ -483,4 +483,43 @@ def _(place):
     place.fails(2, "check", says="ship")
 
 
+@case("a claim whose answer has no room in memory leases nothing")
+def _(place):
+    place.configure(f"memory_max: 16MiB\n{CONFIG.replace('orders:', 'orders:' + chr(10) + '    max_message_size: 4MiB')}")
+    server = place.serve(tcp=True)
+    for i in range(6):
+        equal(place.send(f"m{i}", "x" * 3500000).code, 0)
+    host, port = server.url[len("http://"):].rsplit(":", 1)
+    text = json.dumps({"lease": "1h"}).encode()
+
+    def begin():
+        """Claims, and reads the status of the answer only."""
+        link = socket.create_connection((host, int(port)), timeout=120)
+        link.sendall(b"POST /v1/handlers/ship/claim HTTP/1.1\r\nHost: localhost\r\n"
+                     b"Content-Type: application/json\r\n"
+                     b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+        return link, int(link.recv(12)[9:])
+
+    links, status = [], 200
+    while status == 200 and len(links) < 6:
+        link, status = begin()
+        links.append(link)
+    equal(status, 503)
+    held = len(links) - 1
+    rows = place.ok("list", "--json").json()
+    equal(sum(one["state"] == "leased" for one in rows), held)
+    for link in links:
+        link.close()
+
+    def claimed():
+        link, status = begin()
+        link.close()
+        return status == 200
+
+    until(claimed)
+    rows = place.ok("list", "--json").json()
+    equal((sum(one["state"] == "leased" for one in rows), {one["failures"] for one in rows}),
+          (held + 1, {0}))
+
+
 main()

@@ -232,6 +232,10 @@ static void literal_hosts(void) {
 		good = CHECK_INT(postern__webhook_socket_counts().opened, opened);
 		scene_finish(&scene);
 	}
+	/* The client of Teredo, whose address is inverted. */
+	CHECK_INT(postern__webhook_url_check("http://[2001:0:808:808::5601:5601]/",
+					  false, NULL),
+			POSTERN_E_INVALID);
 	CHECK_OK(postern__webhook_url_check("http://127.0.0.1:8080/", false,
 					 &scene.error),
 			&scene.error);
