@@ -19,4 +19,10 @@ PULLS = [
         "a worker that dies again and again uses up no attempts",
         ("server/test_pull.py", "leases that end use up the attempts"),
     ),
+    Bug(
+        "late-told-as-settled",
+        "a worker is told that its late result counts",
+        ("server/test_pull.py",
+         "a mixed result says which items were late or unknown"),
+    ),
 ]

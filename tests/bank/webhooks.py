@@ -63,4 +63,15 @@ WEBHOOKS = [
         ("unit/test_webhook",
          "nothing in a message ends a header or begins one"),
     ),
+    Bug(
+        "webhook-date-ignored",
+        "a receiver that says when it will be back, as a date, is asked before",
+        ("unit/test_webhook", "Retry-After is seconds or a date, and at most a day"),
+    ),
+    Bug(
+        "span-of-sender",
+        "each attempt of a webhook has the same span",
+        ("server/test_webhook_handler.py",
+         "each attempt has a span of its own in the trace of the message"),
+    ),
 ]
