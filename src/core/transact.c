@@ -235,7 +235,10 @@ static void requeue_runs(struct postern_box *box, struct postern_run **runs,
 		postern__run_requeue(runs[i]);
 	}
 	box->transact_retry_at_ms = postern__box_after_ms(box, RETRY_MS);
-	box->store_failing = box->store_failing || store_failed;
+	if (store_failed) {
+		box->store_failing = true;
+		(void)pthread_cond_signal(&box->wake); /* for its test */
+	}
 	(void)pthread_mutex_unlock(&box->mutex);
 }
 

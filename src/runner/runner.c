@@ -66,6 +66,10 @@ void postern__runner_store_result(struct postern_runner *runner, int code,
 	bool changed = failed != runner->store_unavailable;
 	runner->store_unavailable = failed;
 	runner->box->store_failing = failed;
+	if (failed) {
+		/* The writer tests the store, though there is nothing to write. */
+		(void)pthread_cond_signal(&runner->box->wake);
+	}
 	(void)pthread_mutex_unlock(&runner->box->mutex);
 	if (!changed) {
 		return;

@@ -27,8 +27,9 @@ struct node {
 	struct postern_box *box;
 	struct postern_runner *runner;
 	struct postern_error error;
-	atomic_bool held[FAULT_OP_COUNT]; /* calls of this operation are blocked */
-	atomic_int waiting;               /* calls that are blocked */
+	atomic_bool held[FAULT_OP_COUNT];  /* calls of this operation are blocked */
+	atomic_bool fails[FAULT_OP_COUNT]; /* calls of it fail */
+	atomic_int waiting;                /* calls that are blocked */
 	atomic_int runs;
 };
 
@@ -61,6 +62,9 @@ static int block_held_op(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct node *node = context;
 	(void)batch;
+	if (atomic_load(&node->fails[op])) {
+		return POSTERN_E_UNAVAILABLE;
+	}
 	if (atomic_load(&node->held[op])) {
 		atomic_fetch_add(&node->waiting, 1);
 		while (atomic_load(&node->held[op])) {
@@ -118,6 +122,7 @@ static bool node_run(struct node *node) {
 		.size = sizeof(options),
 		.polling_interval_ms = 20,
 		.cleanup_interval_ms = 20,
+		.restart_delay_ms = 20,
 	};
 	return CHECK_OK(postern_runner_create(node->box, &options, &node->runner,
 							&node->error),
@@ -129,6 +134,7 @@ static bool node_run(struct node *node) {
 static void node_close(struct node *node) {
 	for (int i = 0; i < FAULT_OP_COUNT; i++) {
 		atomic_store(&node->held[i], false);
+		atomic_store(&node->fails[i], false);
 	}
 	postern_runner_destroy(node->runner);
 	postern_box_destroy(node->box);
@@ -271,7 +277,36 @@ static void resumed_by_another(void) {
 	postern_store_destroy(store);
 }
 
+static bool wait_until_ready(struct node *node, bool ready) {
+	bool is = !ready;
+	for (int i = 0; i < PATIENCE_MS && is != ready; i++) {
+		is = postern_runner_ready(node->runner, NULL) == POSTERN_OK;
+		sleep_1ms();
+	}
+	return is == ready;
+}
+
+/* Whoever sends only to a node that is ready sends nothing meanwhile. */
+static void ready_without_writes(void) {
+	static const enum fault_op ops[] = { FAULT_RECOVER, FAULT_CLAIM };
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		struct node node;
+		struct postern_store *store = open_store();
+		if (store && node_open(&node, store) && node_run(&node)) {
+			CHECK(wait_until_ready(&node, true));
+			atomic_store(&node.fails[ops[i]], true);
+			CHECK(wait_until_ready(&node, false));
+			atomic_store(&node.fails[ops[i]], false);
+			CHECK(wait_until_ready(&node, true));
+		}
+		node_close(&node);
+		postern_store_destroy(store);
+	}
+}
+
 static const struct tap_case cases[] = {
+	{ "a store that failed for a moment is ready again, though nobody writes",
+			ready_without_writes },
 	{ "a node is renewed while a recovery waits for the store",
 			renewed_beside_recovery },
 	{ "node and lock are renewed while the new owner's recovery waits",
