@@ -33,33 +33,9 @@ channels:
 """
 
 
-class Client:
+def Client(user="postern"):
     """A session in which transactions stay open."""
-
-    def __init__(self, user="postern"):
-        self.process = subprocess.Popen(
-            [os.path.join(BIN, "psql"), "-X", "-A", "-t", "-q",
-             "-h", SERVER.path, "-p", str(SERVER.port), "-U", user, "postern"],
-            env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, bufsize=1,
-        )
-
-    def say(self, sql):
-        """Runs statements; returns their output as lines."""
-        self.process.stdin.write(f"{sql};\n\\echo .\n")
-        lines = []
-        for line in self.process.stdout:
-            if line == ".\n":
-                return lines
-            lines.append(line.rstrip("\n"))
-        raise AssertionError(f"the session ended: {lines}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *what):
-        self.process.stdin.close()
-        self.process.wait()
+    return SERVER.session(user)
 
 
 def begin(place):

@@ -294,6 +294,29 @@ def _(place):
     until(lambda: rabbit.state(place, "none")["connected"])
 
 
+@case("a user without rights is refused, in a vhost and on a queue")
+def _(place):
+    queue = rabbit.queue()
+    queue.put(message_id="m1")
+    rabbit.server.control("add_vhost", "closed")
+    rabbit.server.control("add_user", "clerk", "s3cret")
+    rabbit.server.control("set_permissions", "clerk", "", "", "")
+    url = rabbit.server.url("clerk", "s3cret")
+    place.configure(rabbit.inbox([
+        f"{{name: vhost, {rabbit.source(queue.name, url + 'closed')[1:]}",
+        f"{{name: queue, {rabbit.source(queue.name, url)[1:]}"]))
+    server = place.serve()
+    for name, says in [("vhost", "'closed'"), ("queue", f"'{queue.name}'")]:
+        until(lambda: rabbit.state(place, name)["last_error"])
+        text = rabbit.state(place, name)["last_error"]
+        assert says in text and "refused" in text.lower(), text
+        assert "s3cret" not in server.stderr()
+    equal(queue.count(), 1)
+    rabbit.server.control("set_permissions", "clerk", "", "", ".*")
+    rabbit.await_accepted(place, 1)
+    equal(server.stop(), 0)
+
+
 @case("of several hosts one that answers is used")
 def _(place):
     queue = rabbit.queue()

@@ -123,20 +123,29 @@ def _(place):
         equal(place.started[0].stop(), 0)
 
 
-@case("a broker that is killed and started again delivers the rest")
-def _(place):
-    queue, dead = with_dead_letters("classic")
+def broker_ends(place, kind, number):
+    queue, dead = with_dead_letters(kind)
     place.configure(rabbit.inbox([rabbit.source(queue.name, prefetch=50)], LEDGER))
     create_ledger(place)
     fill(queue, COUNT)
     place.serve()
     until(lambda: ledger(place)[0] > 100)
-    rabbit.server.end(signal.SIGKILL)
+    rabbit.server.end(number)
     until(lambda: not rabbit.state(place)["connected"])
     rabbit.server.start()
     await_ledger(place, COUNT)
     until(lambda: queue.count() == 0)
     equal(dead.count(), 0)
+
+
+@case("a broker that is killed and started again delivers the rest")
+def _(place):
+    broker_ends(place, "classic", signal.SIGKILL)
+
+
+@case("a broker that is restarted delivers the rest of a quorum queue")
+def _(place):
+    broker_ends(place, "quorum", signal.SIGTERM)
 
 
 def orders(server, first, count):
@@ -210,6 +219,53 @@ channels:
                            " (SELECT 1 FROM charges c WHERE c.id = o.id)"), ["0"])
         equal(place.ok("list", "--state", "poisoned", "--json").json(), [])
         equal(dead.count(), 0)
+
+
+@case("a transaction that stays open is relayed after later ones, and not lost")
+def _(place):
+    queue, dead = with_dead_letters("quorum")
+    with postgres.Server(durable=True) as database:
+        database.sql("CREATE TABLE orders (id text PRIMARY KEY);"
+                     "CREATE TABLE charges (id text)")
+        place.configure(f"""\
+store: "{database.url()}"
+defaults: {{node_lease: 2s}}
+channels:
+  out:
+    handlers:
+{rabbit.publisher(routing_key=queue.name)}
+  payments:
+    sources:
+      - {rabbit.source(queue.name)}
+    handlers:
+      charge: {{sql: insert into public.charges (id) values (:id)}}
+""")
+        place.ok("migrate")
+        server = place.serve()
+
+        def charged():
+            return int(database.sql("SELECT count(DISTINCT id) FROM charges")[0])
+
+        with database.session() as slow, database.session() as back:
+            for session, name in ((slow, "late"), (back, "never")):
+                session.say(f"BEGIN; INSERT INTO orders VALUES ('{name}');"
+                            f"SELECT postern.publish('out', 't', '{{}}', '{name}')")
+            # Later transactions commit and are relayed, by one server and the next.
+            orders(database, 0, 50)
+            until(lambda: charged() == 40)
+            server.stop(signal.SIGKILL)
+            orders(database, 50, 50)
+            server = place.serve()
+            until(lambda: charged() == 80)
+            slow.say("COMMIT")
+            back.say("ROLLBACK")
+            orders(database, 100, 10)
+        until(lambda: charged() == 89)
+        until(lambda: queue.count() == 0)
+        equal(database.sql("SELECT id FROM orders ORDER BY 1"),
+              database.sql("SELECT id FROM charges ORDER BY 1"))
+        equal(dead.count(), 0)
+        equal(server.stop(), 0)
 
 
 def strike(part, place, server, database, proxy, chance):

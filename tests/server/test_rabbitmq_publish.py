@@ -276,6 +276,22 @@ def _(place):
     broker.stop()
 
 
+@case("a message that is not confirmed in time is published again, and confirmed once")
+def _(place):
+    # The confirm of the first comes too late, together with that of the second.
+    broker = FakeBroker(lambda _, published: FakeBroker.ack(2, True)
+                        if published == 2 else None)
+    outbox(place, rabbit.publisher(url=broker.url()).replace(
+        "}}}", "}}, backoff: [10ms], timeout: 500ms}"))
+    send(place, [{**EVENT, "id": "m1"}])
+    until(lambda: place.state("m1", "mirror") == "done")
+    row = place.delivery("m1", "mirror")
+    equal(row["failures"], 1)
+    assert "not confirmed the message in time" in row["last_error"], row
+    equal(broker.connections, 1)
+    broker.stop()
+
+
 @case("a confirm of what was never published ends the connection")
 def _(place):
     lies = [True]

@@ -314,6 +314,10 @@ class Server:
             raise ServerError(f"{text}: {done.stderr}")
         return done.stdout.splitlines()
 
+    def session(self, user=USER, database=DATABASE):
+        """A session in which transactions stay open."""
+        return Session(self, user, database)
+
     def demand_password(self, user):
         """From now on this user needs a password."""
         path = os.path.join(self.data, "pg_hba.conf")
@@ -322,6 +326,34 @@ class Server:
         with open(path, "w") as file:
             file.write(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules}")
         self.sql("SELECT pg_reload_conf()")
+
+
+class Session:
+    """psql, which runs statements as they come; use it in a `with`."""
+
+    def __init__(self, server, user, database):
+        self.process = subprocess.Popen(
+            [os.path.join(BIN, "psql"), "-X", "-A", "-t", "-q", "-h", server.path,
+             "-p", str(server.port), "-U", user, database],
+            env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, bufsize=1)
+
+    def say(self, sql):
+        """Runs statements; returns their output as lines."""
+        self.process.stdin.write(f"{sql};\n\\echo .\n")
+        lines = []
+        for line in self.process.stdout:
+            if line == ".\n":
+                return lines
+            lines.append(line.rstrip("\n"))
+        raise ServerError(f"the session ended: {lines}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        self.process.stdin.close()
+        self.process.wait(PATIENCE_S)
 
 
 class Standby(Server):
