@@ -8,9 +8,10 @@ BUILD is the directory with `src/postern` and the programs in C. A RabbitMQ and 
 PostgreSQL of their own are started on free ports and removed at the end. Each
 shop has a database for its orders, another one for its payments, an exchange
 and a queue. For SECONDS (15) one program after another is killed (SIGKILL) and
-started again, and once the broker is. Then no more orders are placed, and when
-nothing is on its way any more, the orders and the charges of each shop are
-compared in the databases. With $LOG, a file, what the programs print is kept.
+started again; so is the database, the broker is restarted, and connections to
+both are cut. Then no more orders are placed, and when nothing is on its way any more,
+the orders and the charges of each shop are compared in the databases. With
+$LOG, a file, what the programs print is kept.
 """
 
 import collections
@@ -27,6 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "support"))
 import postgres  # noqa: E402
 import rabbitmq  # noqa: E402
+from proxy import TO_CLIENT, TO_SERVER, Proxy  # noqa: E402
 
 # How long the last orders may take, also on a busy machine.
 PATIENCE_S = 120
@@ -63,17 +65,53 @@ class Program:
         self.process.wait()
 
 
+class Net:
+    """The broker, the database, and the way to them, which can be cut."""
+
+    def __init__(self, broker, database, to_broker, to_database):
+        self.broker = broker
+        self.database = database
+        self.to_broker = to_broker
+        self.to_database = to_database
+
+    @staticmethod
+    def restart(server, number):
+        server.end(number)
+        time.sleep(random.uniform(0.2, 1))
+        server.start()
+
+    @staticmethod
+    def cut(proxy):
+        """All connections, after some thousand bytes more."""
+        proxy.strike(random.choice((TO_CLIENT, TO_SERVER)), random.randrange(20000))
+
+    def faults(self):
+        # After a SIGKILL a quorum queue of RabbitMQ 3.10 sometimes answers
+        # nobody until the next restart.
+        return [("restart the broker",
+                 lambda: self.restart(self.broker, signal.SIGTERM)),
+                ("kill the database",
+                 lambda: self.restart(self.database, signal.SIGKILL)),
+                ("cut the connections to the broker",
+                 lambda: self.cut(self.to_broker)),
+                ("cut the connections to the database",
+                 lambda: self.cut(self.to_database))]
+
+    def calm(self):
+        self.to_broker.calm()
+        self.to_database.calm()
+
+
 class Shop:
     """An order service, a payment service, and what runs beside them."""
 
-    def __init__(self, language, build, database, broker, log):
+    def __init__(self, language, build, net, log):
         self.name = f"shop_{language}"
-        self.database = database
-        self.broker = broker
+        self.net = net
         self.log = log
         self.environment = {
             "ORDERS": self.create("orders"), "PAYMENTS": self.create("payments"),
-            "BROKER": broker.url(), "SHOP": self.name}
+            "BROKER": net.broker.url(port=net.to_broker.port), "SHOP": self.name}
         self.postern = os.path.join(build, "src", "postern")
         self.programs = []
         self.configure("orders")
@@ -85,10 +123,10 @@ class Shop:
     def create(self, what):
         """A database with its tables; returns its URL."""
         name = f"{self.name}_{what}"
-        self.database.sql(f"CREATE DATABASE {name}")
+        self.net.database.sql(f"CREATE DATABASE {name}")
         with open(os.path.join(HERE, f"{what}.sql"), encoding="utf-8") as file:
-            self.database.sql(file.read(), database=name)
-        return self.database.url(database=name)
+            self.net.database.sql(file.read(), database=name)
+        return self.net.database.url(database=name, port=self.net.to_database.port)
 
     def configure(self, what):
         """Creates the schema of Postern, so that its functions are there before
@@ -119,7 +157,7 @@ class Shop:
                    [os.path.join(HERE, "order_service.py"), orders])
 
     def rows(self, what, sql):
-        return self.database.sql(sql, database=f"{self.name}_{what}")
+        return self.net.database.sql(sql, database=f"{self.name}_{what}")
 
     def orders(self):
         return self.rows("orders", "SELECT id, cents FROM orders")
@@ -141,7 +179,7 @@ class Shop:
     def is_idle(self):
         """Nothing is on its way: in this order, as a message goes."""
         return (self.stats("ORDERS") == 0 and
-                self.broker.count(f"{self.name}.payments") == 0 and
+                self.net.broker.count(f"{self.name}.payments") == 0 and
                 self.stats("PAYMENTS") == 0 and
                 self.rows("payments", "SELECT count(*) FROM due") == ["0"])
 
@@ -154,25 +192,21 @@ def trouble(orders, charges):
     return found + [f"charge {row} has no order" for row in set(charges) - set(orders)]
 
 
-def abuse(shops, broker, seconds):
-    """Kills each program once, in random order, and then any of them."""
+def abuse(shops, net, seconds):
+    """Kills each program and each server once, in random order, then any."""
     end = time.monotonic() + seconds
     programs = [program for shop in shops for program in shop.programs]
-    victims = random.sample(programs, len(programs))
-    victims.insert(len(victims) // 2, None)  # the broker
-    while victims or time.monotonic() < end:
+    faults = net.faults() + [
+        (f"kill {program.name}", program.kill) for program in programs]
+    left = random.sample(faults, len(faults))
+    while left or time.monotonic() < end:
         time.sleep(random.uniform(0.2, 1))
-        victim = victims.pop() if victims else random.choice(programs)
-        if victim:
-            print(f"kill {victim.name}", flush=True)
-            victim.kill()
-        else:
-            print("kill the broker", flush=True)
-            broker.end(signal.SIGKILL)
-            time.sleep(random.uniform(0.2, 1))
-            broker.start()
+        name, fault = left.pop() if left else random.choice(faults)
+        print(name, flush=True)
+        fault()
         for program in programs:
             program.supervise()
+    net.calm()
 
 
 def finish(shops):
@@ -202,19 +236,21 @@ def report(shop):
 
 @contextlib.contextmanager
 def two_shops(build):
-    """The shops, and the broker between their services."""
-    with rabbitmq.Server() as broker, postgres.Server() as database, \
+    """The shops, and what is between their services."""
+    with rabbitmq.Server() as broker, postgres.Server(durable=True) as database, \
+            Proxy(broker.port) as to_broker, Proxy(database.port) as to_database, \
             open(os.environ.get("LOG", os.devnull), "a", encoding="utf-8") as log:
-        yield [Shop(language, os.path.abspath(build), database, broker, log)
-               for language in ("c", "python")], broker
+        net = Net(broker, database, to_broker, to_database)
+        yield [Shop(language, os.path.abspath(build), net, log)
+               for language in ("c", "python")], net
 
 
 def main(build, seconds=SECONDS):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, postgres.raise_exit)
     print("starting RabbitMQ and PostgreSQL", flush=True)
-    with two_shops(build) as (shops, broker):
-        abuse(shops, broker, float(seconds))
+    with two_shops(build) as (shops, net):
+        abuse(shops, net, float(seconds))
         finish(shops)
         return all([report(shop) for shop in shops])
 

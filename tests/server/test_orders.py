@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""examples/orders as its README runs it, and compared once more."""
+"""examples/orders as its README runs it, compared once more, and judged by the
+checker from the tables of its stores."""
 
 import contextlib
 import os
@@ -15,14 +16,46 @@ sys.path.insert(0, os.path.join(
     os.path.dirname(__file__), "..", "..", "examples", "orders"))
 import run  # noqa: E402
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "checker"))
+import check  # noqa: E402
+import postgres_dump  # noqa: E402
 
-@case("each order is charged once while all programs and the broker are killed")
+# What each store did with its messages, as rows of the business. In Python
+# the handler writes into `due`, and the service moves a row to `charges`.
+CHARGED = "select 'charge' as handler, 'order-' || order_id as id from public.charges"
+
+
+def message_of(order, channel):
+    """The message of an order as it has to be in a store."""
+    number, cents = order.split("|")
+    return {"channel": channel, "source": "outgoing", "id": f"order-{number}",
+            "body": f'{{"cents": {cents}, "order": {number}}}'}
+
+
+def breaches(shop, what, channel, handler, effects=None):
+    """What the checker finds in a store of which every order was accepted."""
+    url = shop.net.database.url(database=f"{shop.name}_{what}")
+    dump = postgres_dump.dump(url, effects, drained=True)
+    seqs = {message["id"]: message["seq"] for message in dump["messages"]}
+    history = [{"e": "config", "handlers": {handler: {
+        "transactional": effects is not None, "channel": channel}}}]
+    for order in shop.orders():
+        message = message_of(order, channel)
+        history += [{"e": "send", **message},
+                    {"e": "receipt", **message, "result": "accepted",
+                     "seq": seqs.get(message["id"], 10**9)}]
+    # The programs write no history of what their handlers returned.
+    return [breach for breach in check.check([history], dump)
+            if not breach.startswith("ends_have_reasons:")]
+
+
+@case("each order is charged once while programs and servers are killed")
 def _(place):
     os.environ["LOG"] = place.file("log")
     # Its output is not TAP.
     with contextlib.redirect_stdout(sys.stderr), \
-            run.two_shops(BUILD) as (shops, broker):
-        run.abuse(shops, broker, SECONDS)
+            run.two_shops(BUILD) as (shops, net):
+        run.abuse(shops, net, SECONDS)
         run.finish(shops)
         for shop in shops:
             orders, charges = sorted(shop.orders()), sorted(shop.charges())
@@ -31,6 +64,11 @@ def _(place):
             last = max(int(row.split("|")[0]) for row in orders)
             assert len(orders) < last, orders
             assert run.report(shop)
+            equal(breaches(shop, "orders", "outgoing", "relay"), [])
+            equal(breaches(shop, "payments", "orders", "charge", CHARGED), [])
+            # It finds what it is here for.
+            shop.rows("payments", "INSERT INTO charges SELECT * FROM charges LIMIT 1")
+            assert breaches(shop, "payments", "orders", "charge", CHARGED)
     for word in ("Sanitizer", "runtime error:"):
         assert word not in place.read("log"), place.read("log")
 
