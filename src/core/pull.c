@@ -31,6 +31,8 @@
 #define BYTES_MAX_DEFAULT ((size_t)4 * 1024 * 1024)
 /* How often a store that nodes share is asked again, if it may not notify. */
 #define SHARED_POLL_MS 1000
+/* Claims that are served before the caller does what else it has to do. */
+#define SERVED_MAX 64
 /* How long a call without a runner sleeps at most: hints of other threads do
    not wake it. */
 #define UNAIDED_WAIT_MS 100
@@ -191,6 +193,13 @@ void postern__pulls_look(struct postern_box *box) {
 	}
 }
 
+void postern__pulls_look_in(struct postern_box *box, int64_t delay_ms) {
+	int64_t at = postern__box_after_ms(box, delay_ms);
+	if (at < box->pull_ended_at_ms) {
+		box->pull_ended_at_ms = at;
+	}
+}
+
 int64_t postern__pulls_check_at_ms(const struct postern_box *box) {
 	return box->pull_ended_at_ms < box->pull_until_ms ? box->pull_ended_at_ms
 													  : box->pull_until_ms;
@@ -262,13 +271,12 @@ static void emit_pulled(struct postern_box *box,
 /* Add what was claimed to the batch. False: out of memory. */
 static bool batch_add(struct postern_box *box, struct postern_pull_batch *batch,
 		struct postern__handler *handler, const struct postern_claims *claims) {
-	static const struct postern_message missing = {
-		.size = sizeof(missing),
-		.id = "",
-		.type = "",
-	};
 	for (size_t i = 0; i < claims->count; i++) {
 		const struct postern_claimed *claimed = &claims->items[i];
+		if (!claimed->message) {
+			postern__pull_poison(box, handler, claimed);
+			continue;
+		}
 		const struct postern__channel *channel =
 				postern__generation_channel_by_id(handler->generation,
 						claimed->channel);
@@ -281,7 +289,7 @@ static bool batch_add(struct postern_box *box, struct postern_pull_batch *batch,
 			.attempt = claimed->failures + 1,
 			.handler = postern_memory_text(batch->memory, handler->key),
 			.channel = postern_memory_text(batch->memory, channel->name),
-			.message = claimed->message ? claimed->message : &missing,
+			.message = claimed->message,
 		};
 		if (!item->handler || !item->channel) {
 			return false;
@@ -307,9 +315,8 @@ static void note_claimed(struct postern_box *box,
 	if (claims->next_due_ms >= 0) {
 		postern__claim_hint(box, handler, claims->next_due_ms);
 	}
-	int64_t ends = postern__box_after_ms(box, pull->lease_ms);
-	if (claims->count > 0 && ends < box->pull_ended_at_ms) {
-		box->pull_ended_at_ms = ends;
+	if (claims->count > 0) {
+		postern__pulls_look_in(box, pull->lease_ms);
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
 }
@@ -366,11 +373,25 @@ static int claim_once(struct postern_box *box, struct postern__handler *handler,
 	return POSTERN_OK;
 }
 
-/* Put a claim back to wait, in front of those that came later. */
-static void wait_on(struct postern_box *box, struct postern__handler *handler,
+/* With the mutex: whether claims wait for the handler. A drain, or another
+   generation, may have answered them while the store was asked for one. */
+static bool may_wait(const struct postern_box *box,
+		const struct postern__handler_state *state) {
+	return !box->draining && state->handler &&
+		   postern__handler_in_place(state->handler) &&
+		   postern__handler_is_pulled(state->handler);
+}
+
+/* Put a claim back to wait, in front of those that came later. False: it is to
+   be answered. */
+static bool wait_on(struct postern_box *box, struct postern__handler *handler,
 		struct postern__pull *pull) {
 	(void)pthread_mutex_lock(&box->mutex);
 	struct postern__handler_state *state = handler->state;
+	if (!may_wait(box, state)) {
+		(void)pthread_mutex_unlock(&box->mutex);
+		return false;
+	}
 	pull->asked = true;
 	postern__list_push_front(&state->pulls, &pull->link);
 	if (state->due_at_ms == POSTERN__NEVER) {
@@ -388,6 +409,7 @@ static void wait_on(struct postern_box *box, struct postern__handler *handler,
 		box->pull_until_ms = pull->until_ms;
 	}
 	(void)pthread_mutex_unlock(&box->mutex);
+	return true;
 }
 
 /* Without the mutex: ask the store for one claim. */
@@ -420,7 +442,9 @@ static int serve_pull(struct postern_box *box, struct postern__handler *handler,
 		answer(box, pull, batch, NULL);
 	} else {
 		postern_pull_batch_destroy(batch);
-		wait_on(box, handler, pull);
+		if (!wait_on(box, handler, pull)) {
+			answer(box, pull, NULL, NULL);
+		}
 	}
 	return r;
 }
@@ -480,9 +504,15 @@ void postern__pulls_end(struct postern_box *box) {
 	end_waits(box, true);
 }
 
-int postern__pulls_serve(struct postern_box *box, struct postern_error *error) {
+/* Serve claims, but not those that come meanwhile: workers that claim again as
+   soon as they are answered would keep the caller for ever. */
+static int serve_some(struct postern_box *box, struct postern_error *error) {
 	int r = POSTERN_OK;
-	for (;;) {
+	(void)pthread_mutex_lock(&box->mutex);
+	size_t most =
+			box->pulls_waiting < SERVED_MAX ? box->pulls_waiting : SERVED_MAX;
+	(void)pthread_mutex_unlock(&box->mutex);
+	for (size_t i = 0; !r && i < most; i++) {
 		struct postern__handler *handler = NULL;
 		(void)pthread_mutex_lock(&box->mutex);
 		struct postern__pull *pull = take_pull(box, &handler);
@@ -492,10 +522,12 @@ int postern__pulls_serve(struct postern_box *box, struct postern_error *error) {
 		}
 		r = serve_pull(box, handler, pull, error);
 		postern__generation_release(handler->generation);
-		if (r) {
-			break;
-		}
 	}
+	return r;
+}
+
+int postern__pulls_serve(struct postern_box *box, struct postern_error *error) {
+	int r = serve_some(box, error);
 	(void)pthread_mutex_lock(&box->mutex);
 	int64_t now = postern__box_now_ms(box);
 	bool over = now >= box->pull_until_ms;

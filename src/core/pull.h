@@ -27,7 +27,8 @@ int64_t postern__pull_at_ms(const struct postern_box *box,
 /* When there is something to do for pull handlers that no hint is about: the
    end of a wait, or of a lease. */
 int64_t postern__pulls_check_at_ms(const struct postern_box *box);
-/* The handler was removed: answer the claims that wait for it soon. */
+/* The handler was removed, or is of another kind now: answer the claims that
+   wait for it soon. */
 void postern__pulls_abandon(struct postern_box *box,
 		struct postern__handler_state *state);
 /* Without the mutex: answer the claims that wait, as far as possible, and
@@ -38,6 +39,8 @@ void postern__pulls_end(struct postern_box *box);
 /* Look for leases that have ended soon. Those of a handler that was a pull
    handler when they were claimed may remain. */
 void postern__pulls_look(struct postern_box *box);
+/* The same in delay_ms, when a lease ends. */
+void postern__pulls_look_in(struct postern_box *box, int64_t delay_ms);
 /* Without the mutex: whether the box has a handler with this key or legacy key;
    pulled: one that is a pull handler. */
 bool postern__box_has_handler(struct postern_box *box, const char *key,
@@ -49,6 +52,10 @@ int postern__pulls_expire(struct postern_box *box, struct postern_error *error);
 /* Return claimed deliveries that nobody has; nothing is counted. */
 void postern__pulls_return(struct postern_box *box,
 		const struct postern_claimed *items, size_t count);
+/* Poison a claimed delivery whose message is missing: no worker gets it. */
+void postern__pull_poison(struct postern_box *box,
+		struct postern__handler *handler,
+		const struct postern_claimed *claimed);
 /* End a pull lease for an operator. */
 int postern__pull_cancel(struct postern_box *box,
 		const struct postern_edit *edit, const struct postern_row *row,

@@ -16,7 +16,6 @@
 #include "core/accept.h"
 #include "core/breaker.h"
 #include "core/cancel.h"
-#include "core/inline.h"
 #include "core/reason.h"
 #include "core/run.h"
 #include "core/tenure.h"
@@ -421,6 +420,10 @@ int postern_box_extend(struct postern_box *box, int64_t seq,
 				"fence %" PRIu64 "; it has ended, or was taken over",
 				seq, handler, fence);
 	}
+	(void)pthread_mutex_lock(&box->mutex);
+	postern__pulls_look_in(box, lease_ms); /* it may end earlier than before */
+	postern__claim_nudge(box);
+	(void)pthread_mutex_unlock(&box->mutex);
 	if (until_ms_out) {
 		*until_ms_out = until_ms;
 	}
@@ -449,6 +452,23 @@ void postern__pulls_return(struct postern_box *box,
 		(void)pthread_mutex_unlock(&box->mutex);
 	}
 	free(settlements);
+}
+
+void postern__pull_poison(struct postern_box *box,
+		struct postern__handler *handler,
+		const struct postern_claimed *claimed) {
+	struct postern_run *run = create_run(box, handler, claimed, NULL);
+	int code;
+	if (!run) {
+		return; /* the lease ends by itself */
+	}
+	(void)pthread_mutex_lock(&box->mutex);
+	run->pulled = true;
+	postern__run_settle_to(run, POSTERN_SETTLE_POISONED, claimed->failures + 1,
+			0, "poison", "the message is missing from the store");
+	(void)pthread_mutex_unlock(&box->mutex);
+	/* As above, if it cannot be written. */
+	(void)write_runs(box, &run, 1, &code, NULL);
 }
 
 /* Whether somebody has claimed for the handler here since the worker did: then
@@ -480,22 +500,18 @@ static int fail_ended(struct postern_box *box, struct postern__handler *handler,
 	return POSTERN_OK;
 }
 
-/* With the mutex: the handlers of a generation that may have pull leases, also
-   from when they were of this kind. */
+/* The handlers of a generation, all of which may have pull leases: from when
+   they were of this kind. */
 static size_t list_pulled(const struct postern_generation *generation,
 		struct postern_want *wants, struct postern__handler **handlers) {
-	size_t count = 0;
 	for (size_t i = 0; i < generation->handler_count; i++) {
-		struct postern__handler *handler = generation->handlers[i];
-		if (!postern__channel_is_inline(handler->channel)) {
-			handlers[count] = handler;
-			wants[count++] = (struct postern_want){
-				.handler = handler->id,
-				.max = ENDED_BATCH,
-			};
-		}
+		handlers[i] = generation->handlers[i];
+		wants[i] = (struct postern_want){
+			.handler = handlers[i]->id,
+			.max = ENDED_BATCH,
+		};
 	}
-	return count;
+	return generation->handler_count;
 }
 
 /* When to look for ended leases again. */

@@ -141,6 +141,17 @@ static void forget_due(struct postern_generation *generation) {
 	}
 }
 
+/* With both mutexes: end the claims that wait for handlers which workers do not
+   claim for any more. */
+static void end_pulls(struct postern_generation *generation) {
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		struct postern__handler *handler = generation->handlers[i];
+		if (!postern__handler_is_pulled(handler)) {
+			postern__pulls_abandon(generation->box, handler->state);
+		}
+	}
+}
+
 /* With `replacing`. Cannot fail. */
 static void put_in_place(struct postern_box *box,
 		struct postern_generation *next) {
@@ -154,6 +165,7 @@ static void put_in_place(struct postern_box *box,
 		take_over_channel(box, next->channels[i]);
 	}
 	forget_due(old);
+	end_pulls(next);
 	(void)pthread_mutex_lock(&box->generation_mutex);
 	box->generation = next;
 	(void)pthread_mutex_unlock(&box->generation_mutex);
@@ -162,6 +174,7 @@ static void put_in_place(struct postern_box *box,
 	if (old->pulled_count > 0) {
 		postern__pulls_look(box); /* they may be of another kind now */
 	}
+	postern__claim_nudge(box);
 	(void)pthread_mutex_unlock(&box->mutex);
 	postern__generation_release(old);
 }
