@@ -374,6 +374,52 @@ static void abandoned_is_recovered(void) {
 	stand_close(&stand);
 }
 
+static void recovered_later(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
+	CHECK_INT(pull(&stand, stand.handlers[0], 1).count, 1);
+	/* The process goes on, and recovers now and then. */
+	for (int i = 0; i < 5; i++) {
+		CHECK_INT(stand_recover(&stand).released, 0);
+	}
+	fake_clock_advance(&stand.clock, LEASE_MS + HOUR_MS - 1);
+	CHECK_INT(stand_recover(&stand).released, 0);
+	fake_clock_advance(&stand.clock, 1);
+	CHECK_INT(stand_recover(&stand).released, 1);
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
+	CHECK_INT(stand_recover(&stand).released, 0);
+	stand_close(&stand);
+}
+
+static void recovered_under_a_lock(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
+	CHECK_INT(pull(&stand, stand.handlers[0], 1).count, 1);
+	bool held = false;
+	uint64_t fence = 0;
+	CHECK_OK(stand.ops->lock(stand.store, "l", stand.node, 10 * HOUR_MS, &held,
+					 &fence, &stand.error),
+			&stand.error);
+	const struct postern_lock lock = { .name = "l", .fence = fence };
+	const struct postern_recovery recovery = {
+		.node = stand.node,
+		.lock = &lock,
+		.max = 100,
+	};
+	for (int i = 0; i < 5; i++) {
+		struct postern_recovered recovered = { 0 };
+		CHECK_OK(stand.ops->recover(stand.store, &recovery, &recovered,
+						 &stand.error),
+				&stand.error);
+		CHECK_INT(recovered.released, i == 4);
+		fake_clock_advance(&stand.clock, i == 3 ? LEASE_MS + HOUR_MS : 0);
+	}
+	CHECK_INT(stand_state(&stand, seq, "a"), POSTERN_STATE_PENDING);
+	stand_close(&stand);
+}
+
 static void clock_set_back(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -421,6 +467,10 @@ const struct tap_case pull_cases[] = {
 	{ "a pull lease is extended under its fence", extended },
 	{ "a pull lease is read with what settles it", read_as_stored },
 	{ "a pull lease under an alias belongs to the handler", under_an_alias },
+	{ "a pull lease that ended an hour ago is recovered by a process that runs",
+			recovered_later },
+	{ "a pull lease that ended an hour ago is recovered by the owner of a lock",
+			recovered_under_a_lock },
 	{ "a pull lease that ended an hour ago is recovered",
 			abandoned_is_recovered },
 	{ "a pull lease does not become longer if the clock is set back",

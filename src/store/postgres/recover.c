@@ -8,7 +8,8 @@
  * every accept would have to maintain, so all open deliveries are read. That is
  * done when a node was found expired; by the owner of a lock once for each
  * acquisition: from then on no other node can lease; and once by each process,
- * a while after it started, for leases of nodes that are not recorded any more.
+ * a while after it started, for leases of nodes that are not recorded any more;
+ * and when a pull lease was found that ended long ago: those have an index.
  */
 
 #include <string.h>
@@ -86,6 +87,21 @@ static int recover_leases(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
+/* Sets `all` if a pull lease ended so long ago that it is recovered. */
+static int find_abandoned(struct pg_connection *connection, struct work *work,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_now(&query);
+	postern__pg_int8(&query, POSTERN__PULL_ABANDONED_MS);
+	int r = postern__pg_run(&query, "SELECT @abandoned_1($1, $2)", error);
+	if (r == POSTERN_OK) {
+		work->all = postern__pg_get(&query, 0, 0) != 0;
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
 static int recover(struct pg_connection *connection, void *context, bool again,
 		struct postern_error *error) {
 	struct work *work = context;
@@ -97,6 +113,9 @@ static int recover(struct pg_connection *connection, void *context, bool again,
 			false, NULL);
 	int r = postern__pg_expire_nodes(connection, work->recovery->node, &lost,
 			error);
+	if (r == POSTERN_OK && !work->all) {
+		r = find_abandoned(connection, work, error);
+	}
 	if (r == POSTERN_OK && (lost || work->all || work->recovery->lock)) {
 		r = recover_leases(connection, work, error);
 	}

@@ -6,7 +6,8 @@
  * Leases have no index, which would slow down every accept: they are found by
  * reading all open deliveries. If one node uses the store, that is done once,
  * after a start; from then on all leases are known to be its own, until another
- * node leases something.
+ * node leases something. Pull leases, which are no node's, have an index: one
+ * that ended long ago is found by each recovery.
  */
 
 #include <stdlib.h>
@@ -258,6 +259,18 @@ static int recover_in_transaction(struct recovery *recovery,
 	return r == POSTERN_OK ? others_check(recovery, request, error) : r;
 }
 
+/* Whether a pull lease ended so long ago that it is recovered. */
+static int find_abandoned(struct sqlite_store *self, int64_t now,
+		bool *found_out, struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, &self->writer,
+			"SELECT 1 FROM postern_open INDEXED BY postern_open_pull"
+			" WHERE node = -1 AND due_at <= ?1 LIMIT 1");
+	postern__sqlite_bind_int(&query, 1, now - POSTERN__PULL_ABANDONED_MS);
+	*found_out = postern__sqlite_row(&query);
+	return postern__sqlite_end(&query, error);
+}
+
 int postern__sqlite_recover(struct postern_store *store,
 		const struct postern_recovery *request, struct postern_recovered *out,
 		struct postern_error *error) {
@@ -270,7 +283,11 @@ int postern__sqlite_recover(struct postern_store *store,
 		.store = self,
 		.now = postern__sqlite_now(self),
 	};
-	if (self->only_node != request->node) {
+	bool reads = self->only_node != request->node;
+	if (!reads) {
+		r = find_abandoned(self, recovery.now, &reads, error);
+	}
+	if (r == POSTERN_OK && reads) {
 		r = postern__sqlite_begin(self, error);
 		if (r == POSTERN_OK) {
 			r = recover_in_transaction(&recovery, request, error);
@@ -279,7 +296,7 @@ int postern__sqlite_recover(struct postern_store *store,
 		if (r == POSTERN_OK && !recovery.out.more && recovery.alone) {
 			self->only_node = request->node;
 		}
-	} else {
+	} else if (r == POSTERN_OK) {
 		r = postern__sqlite_check_lock(self, request->node, request->lock,
 				error);
 	}

@@ -1841,6 +1841,19 @@ BEGIN
 	alive := FOUND;
 END $$;
 
+-- Whether a pull lease ended p_abandoned ms ago, or earlier.
+CREATE FUNCTION @abandoned_1(p_now bigint, p_abandoned bigint)
+	RETURNS boolean LANGUAGE plpgsql
+	SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+	v_until bigint := coalesce(p_now, @now_ms()) - p_abandoned;
+BEGIN
+	PERFORM 1 FROM @handler h WHERE EXISTS (SELECT 1 FROM @open o
+		WHERE o.node = -1 AND o.handler = h.id AND o.due_at <= v_until
+		OFFSET 0) LIMIT 1;
+	RETURN FOUND;
+END $$;
+
 -- Recovers the leases of expired nodes, and under a lock those of all others.
 -- p_all: read every lease, whether a node is known to have expired or not.
 -- p_abandoned: so long ago, in ms, pull leases have ended that are recovered.
