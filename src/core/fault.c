@@ -22,12 +22,27 @@ static void add_header(struct postern__fault *fault, const char *name,
 			(struct postern_header){ name, value };
 }
 
-/* As many headers of the message as there is room for. */
+static size_t header_len(const struct postern_header *header) {
+	return strlen(header->name) + strlen(header->value);
+}
+
+/* As many headers of the message as there is room for, after those that were
+   added. One that is not valid is left to the check of the event. */
 static void copy_headers(struct postern__fault *fault,
 		const struct postern_message *message) {
-	size_t most = POSTERN_HEADER_COUNT_MAX - POSTERN__FAULT_HEADER_COUNT;
-	for (size_t i = 0; i < message->header_count && i < most; i++) {
-		fault->headers[fault->message.header_count++] = message->headers[i];
+	size_t left = POSTERN_HEADERS_LEN_MAX;
+	for (size_t i = 0; i < fault->message.header_count; i++) {
+		left -= header_len(&fault->headers[i]);
+	}
+	for (size_t i = 0; i < message->header_count &&
+					   fault->message.header_count < POSTERN_HEADER_COUNT_MAX;
+			i++) {
+		const struct postern_header *header = &message->headers[i];
+		size_t len = header->name && header->value ? header_len(header) : 0;
+		if (len <= left) {
+			left -= len;
+			fault->headers[fault->message.header_count++] = *header;
+		}
 	}
 }
 

@@ -8,7 +8,6 @@
 
 #include "core/box.h"
 
-#define POSTERN__FAULT_HEADER_COUNT 4
 #define POSTERN__FAULT_ID_SIZE 40
 
 struct postern__fault {

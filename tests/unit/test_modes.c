@@ -579,6 +579,42 @@ static void fault_is_published(void) {
 	scene_close(&scene);
 }
 
+static void full_headers_are_cut(void) {
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.mode = POSTERN_MODE_GUARD,
+		.fault_channel = "faults",
+	};
+	/* As many bytes as a message may have: 8 times 1 + 8191. */
+	char value[POSTERN_HEADER_VALUE_LEN_MAX];
+	struct postern_header headers[8];
+	memset(value, 'v', sizeof value - 1);
+	value[sizeof value - 1] = '\0';
+	for (size_t i = 0; i < 8; i++) {
+		headers[i] = (struct postern_header){ "n", value };
+	}
+	const struct postern_message message = {
+		.size = sizeof message,
+		.id = "a",
+		.headers = headers,
+		.header_count = 8,
+	};
+	struct scene scene;
+	struct postern_detail *detail = NULL;
+	if (scene_open(&scene, "memory") && add_channel(&scene, "pay", &channel) &&
+			add_channel(&scene, "faults", NULL) && scene_start(&scene, false) &&
+			CHECK_OK(postern_box_fault(scene.box, "pay", &message, 5,
+							 "no money", &scene.error),
+					&scene.error) &&
+			CHECK_OK(postern_box_get(scene.box, 1, &detail, &scene.error),
+					&scene.error)) {
+		/* Those of the fault, and all but one of the message. */
+		CHECK_INT(detail->message->header_count, 4 + 7);
+	}
+	postern_detail_destroy(detail);
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "a guarded message runs once, and its copy is a duplicate",
 			guard_once_everywhere },
@@ -597,6 +633,8 @@ static const struct tap_case cases[] = {
 			types_are_guarded },
 	{ "handlers that are guarded run once, the rest each time",
 			handlers_are_guarded },
+	{ "a fault has as many headers of its message as there is room for",
+			full_headers_are_cut },
 	{ "a message that is given up is published once, with why and how often",
 			fault_is_published },
 	{ "a shared marker lets one handler run", shared_marker },
