@@ -729,6 +729,24 @@ static bool has_runner(struct postern_box *box) {
 	return has;
 }
 
+/* What a call returns. trouble: why it waits no longer, NULL if that is not so;
+   it does not matter if the claim has got something before. */
+static int take_answer(struct waiting *waiting,
+		const struct postern_error *trouble, struct postern_pull_batch **out,
+		struct postern_error *error) {
+	const struct postern_error *why =
+			waiting->error.code ? &waiting->error : trouble;
+	if (waiting->batch && (!why || waiting->batch->count > 0)) {
+		*out = waiting->batch;
+		return POSTERN_OK;
+	}
+	postern_pull_batch_destroy(waiting->batch);
+	if (error) {
+		*error = *why;
+	}
+	return why->code;
+}
+
 int postern_box_pull(struct postern_box *box,
 		const struct postern_pull_options *options,
 		struct postern_pull_batch **out, struct postern_error *error) {
@@ -747,9 +765,10 @@ int postern_box_pull(struct postern_box *box,
 						  error);
 	int64_t renew_at = INT64_MIN;
 	int served = POSTERN_OK;
+	struct postern_error trouble = { 0 };
 	while (!r && !wait_over(&waiting, has_runner(box) ? -1 : 0)) {
 		if (!served) {
-			served = serve_unaided(box, &renew_at, &waiting.error);
+			served = serve_unaided(box, &renew_at, &trouble);
 		}
 		if (served) {
 			/* The claim may be answered by now; else with nothing. */
@@ -759,14 +778,5 @@ int postern_box_pull(struct postern_box *box,
 	}
 	(void)pthread_cond_destroy(&waiting.wake);
 	(void)pthread_mutex_destroy(&waiting.mutex);
-	if (!r && waiting.error.code) {
-		postern_pull_batch_destroy(waiting.batch);
-		r = waiting.error.code;
-		if (error) {
-			*error = waiting.error;
-		}
-	} else if (!r) {
-		*out = waiting.batch;
-	}
-	return r;
+	return r ? r : take_answer(&waiting, served ? &trouble : NULL, out, error);
 }

@@ -27,6 +27,7 @@ struct scene {
 	/* What the store's first answer to a claim is followed by; NULL: nothing.
 	 */
 	void (*after_claim)(struct scene *scene);
+	int claims_left; /* claims of the store that succeed; negative: all */
 	/* Claims that are repeated by their own answer. */
 	int repeats;
 	/* The answers so far, and the deliveries in them. */
@@ -43,6 +44,16 @@ static void ignore(void *context, const struct postern_message *message,
 	(void)delivery;
 	(void)outcome;
 	scene->runs++;
+}
+
+static int fail_claim(void *context, enum fault_op op,
+		const struct postern_batch *batch) {
+	struct scene *scene = context;
+	(void)batch;
+	if (op != FAULT_CLAIM || scene->claims_left < 0) {
+		return POSTERN_OK;
+	}
+	return scene->claims_left-- > 0 ? POSTERN_OK : POSTERN_E_UNAVAILABLE;
 }
 
 static int interrupt_claim(void *context, enum fault_op op) {
@@ -100,6 +111,8 @@ static bool scene_open(struct scene *scene, const char *url) {
 static void scene_prepare(struct scene *scene) {
 	memset(scene, 0, sizeof(*scene));
 	fake_clock_init(&scene->clock);
+	scene->claims_left = -1;
+	scene->plan.decide = fail_claim;
 	scene->plan.decide_after = interrupt_claim;
 	scene->plan.context = scene;
 }
@@ -314,6 +327,44 @@ static void ends_without_inbox(void) {
 	scene_close(&scene);
 }
 
+/* Without a runner the caller also takes over leases that have ended. If that
+   fails, it has its own claim nevertheless. */
+static void keeps_its_claim(void) {
+	struct scene scene;
+	struct postern_pull_batch *batch = NULL;
+	if (scene_init(&scene)) {
+		send(&scene, 1);
+		claim(&scene);
+		serve(&scene);
+		CHECK_INT(scene.deliveries, 1);
+		fake_clock_advance(&scene.clock, LEASE_MS + 1);
+		send(&scene, 2);
+		scene.claims_left = 1;
+		if (CHECK_OK(postern_box_pull(scene.box, &waiting, &batch,
+							 &scene.error),
+					&scene.error)) {
+			CHECK_INT(postern_pull_batch_count(batch), 1);
+		}
+		CHECK_INT(scene.claims_left, -1);
+		postern_pull_batch_destroy(batch);
+	}
+	scene_close(&scene);
+}
+
+static void fails_with_the_store(void) {
+	struct scene scene;
+	struct postern_pull_batch *batch = NULL;
+	if (scene_init(&scene)) {
+		send(&scene, 1);
+		scene.claims_left = 0;
+		CHECK_INT(postern_box_pull(scene.box, &waiting, &batch, &scene.error),
+				POSTERN_E_UNAVAILABLE);
+		CHECK_STR(scene.error.text, "the test says no");
+		CHECK(!batch);
+	}
+	scene_close(&scene);
+}
+
 /* Removes the messages, but not their deliveries, from a file. */
 static void damage(const char *path) {
 	sqlite3 *db = NULL;
@@ -364,6 +415,9 @@ static const struct tap_case cases[] = {
 			leaves_the_claimer },
 	{ "a lease that is extended to an earlier end is looked for then",
 			extended_to_earlier },
+	{ "a call without a runner has its claim, whatever fails after that",
+			keeps_its_claim },
+	{ "a call without a runner fails with the store", fails_with_the_store },
 	{ "a lease ends as a failure when its channel has no inbox any more",
 			ends_without_inbox },
 	{ "a delivery whose message is missing is poisoned, and no worker gets it",
