@@ -566,6 +566,26 @@ static void retry_after(void) {
 	}
 }
 
+/* What the headers of an answer ask for. */
+static const char *retry_after_of(const char *const *lines) {
+	static struct postern__webhook_answer answer;
+	answer = (struct postern__webhook_answer){ 0 };
+	for (; *lines; lines++) {
+		CHECK(postern__webhook_answer_header(&answer, *lines, strlen(*lines)));
+	}
+	return answer.retry_after;
+}
+
+static void last_answer(void) {
+	static const char *const early[] = { "HTTP/1.1 103 Early Hints\r\n",
+		"Retry-After: 10\r\n", "\r\n", "HTTP/1.1 503 Busy\r\n", "\r\n", NULL };
+	static const char *const last[] = { "HTTP/1.1 103 Early Hints\r\n",
+		"Retry-After: 10\r\n", "\r\n", "HTTP/1.1 503 Busy\r\n",
+		"retry-after:20\r\n", "Retry-After: 30\r\n", "\r\n", NULL };
+	CHECK_STR(retry_after_of(early), "");
+	CHECK_INT(postern__webhook_retry_after_ms(retry_after_of(last), 0), 20000);
+}
+
 /* The end of a transfer. */
 static CURLcode ended_with;
 static sem_t ended;
@@ -633,6 +653,7 @@ static const struct tap_case cases[] = {
 	{ "nothing in a message ends a header or begins one", no_header_ends },
 	{ "what is signed is id, time and body", signatures },
 	{ "Retry-After is seconds or a date, and at most a day", retry_after },
+	{ "Retry-After is that of the last answer, given first", last_answer },
 	{ "a request that is aborted before it begins is not sent", aborted_early },
 	{ "what is shown of a URL has no secret", shown },
 };
