@@ -587,7 +587,6 @@ static void *drain_all(void *context) {
 		drains[i].started = i > 0 && pthread_create(&drains[i].thread, NULL,
 											 drain_one, &drains[i]) == 0;
 	}
-	atomic_store(&self->draining, true);
 	for (size_t i = 0; i < count; i++) {
 		if (drains[i].started) {
 			(void)pthread_join(drains[i].thread, NULL);
@@ -666,6 +665,8 @@ static void serve_run(struct serve *self) {
 	log_stopping(self, number);
 
 	pthread_t thread;
+	/* Before the thread reads the configuration: no reload replaces it now. */
+	atomic_store(&self->draining, true);
 	if (pthread_create(&thread, NULL, drain_all, self) != 0) {
 		/* Then the second signal is not handled. */
 		(void)drain_all(self);
