@@ -57,8 +57,9 @@ static const char *const reserved[] = { "ce-", "connection", "content-length",
 /* And those that a message may not set: they belong to the receiver's
    definition, or tell the receiver who it was that sent the request. */
 static const char *const reserved_in_messages[] = { "accept", "accept-",
-	"authorization", "cookie", "forwarded", "if-", "origin", "range", "referer",
-	"sec-", "user-agent", "via", "x-api-key", "x-forwarded-", "x-real-ip" };
+	"api-key", "authorization", "cookie", "forwarded", "if-", "origin", "range",
+	"referer", "sec-", "user-agent", "via", "x-access-token", "x-api-key",
+	"x-auth-token", "x-forwarded-", "x-gitlab-token", "x-real-ip" };
 
 static bool is_listed(const char *const *list, size_t count, const char *name,
 		size_t len) {

@@ -66,7 +66,8 @@ static void whole_event(void) {
 					  "ce-Extra: x%78", "Content-Type: application/json",
 					  "X-Shop: main", "traceparent: 00-1-2-01", "Host: h",
 					  "User-Agent: u", "Authorization: Bearer secret",
-					  "Cookie: secret", "X-Forwarded-For: 1.2.3.4"),
+					  "Cookie: secret", "X-Forwarded-For: 1.2.3.4",
+					  "X-Gitlab-Token: secret", "Api-Key: secret"),
 			202);
 	CHECK_STR(fixture_text(&self, "id"), "caf\xc3\xa9 \"x\"");
 	CHECK_INT(fixture_get(&self, "GET /v1/messages/1"), 200);

@@ -478,6 +478,7 @@ static void no_header_ends(void) {
 		{ "X-Forwarded-For", "127.0.0.1" },
 		{ "x-real-ip", "127.0.0.1" },
 		{ "X-API-Key", "steal" },
+		{ "x-gitlab-token", "steal" },
 	};
 	struct scene scene;
 	scene_init(&scene, "http://127.0.0.1/");
