@@ -98,7 +98,7 @@ HOSTILE = [
     ("an unknown method", FakeBroker.method(1, 99, 99, b"x" * 30)),
     ("the end of the consumer", FakeBroker.method(1, 60, 30, b"\x07postern\x01")),
     ("more than the prefetch", b"".join(
-        FakeBroker.message(i, "slow") for i in range(1, 9))),
+        FakeBroker.message(i, "slow") for i in range(1, 6))),
 ]
 
 
