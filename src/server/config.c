@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/expand.h"
 #include "base/fail.h"
 #include "base/file.h"
@@ -20,6 +21,7 @@
 #include "server/config_options.h"
 #include "server/config_path.h"
 #include "server/config_section.h"
+#include "server/demo.h"
 #include "server/store_open.h"
 #include "server/yaml.h"
 
@@ -344,6 +346,20 @@ static int find_text(struct postern__config *config,
 	return POSTERN_OK;
 }
 
+static int load_demo(const struct postern__config_input *input,
+		struct postern__config **out, struct postern_error *error) {
+	struct postern__buf text;
+	postern__buf_init(&text, POSTERN__CONFIG_BYTES_MAX);
+	postern__demo_write(input, &text);
+	int r = postern__buf_check(&text, "the demo", error);
+	if (r == POSTERN_OK) {
+		r = postern__config_parse(POSTERN__CONFIG_DEMO_NAME,
+				postern__buf_text(&text), text.len, input, out, error);
+	}
+	postern__buf_finish(&text);
+	return r;
+}
+
 int postern__config_load(const struct postern__config_input *input,
 		struct postern__config **out, struct postern_error *error) {
 	struct postern_error ignored;
@@ -356,9 +372,7 @@ int postern__config_load(const struct postern__config_input *input,
 			return postern__fail(error, POSTERN_E_INVALID,
 					"--demo has its own configuration: remove -c");
 		}
-		return postern__config_parse(POSTERN__CONFIG_DEMO_NAME,
-				postern__config_demo, strlen(postern__config_demo), input, out,
-				error);
+		return load_demo(input, out, error);
 	}
 	struct postern__config *config = create(input, error);
 	if (!config) {

@@ -60,7 +60,8 @@ struct postern__config_input {
 	const char *path; /* -c; NULL: search */
 	const struct postern__config_flag *flags;
 	size_t flag_count;
-	/* The built-in demonstration instead of a file; not with `path`. */
+	/* The built-in demonstration instead of a file (demo.h); not with `path`.
+	 */
 	bool demo;
 	/* "NAME=VALUE", ended by NULL; NULL: the process's own. */
 	char *const *environment;
@@ -447,8 +448,7 @@ bool postern__config_option_get(size_t index,
 bool postern__config_option_find(const char *flag, size_t *index_out,
 		const char **near_out);
 
-/* What `postern serve --demo` serves, as YAML; and its name in errors. */
-extern const char postern__config_demo[];
+/* What `postern serve --demo` serves is called so in errors. */
 #define POSTERN__CONFIG_DEMO_NAME "(demo)"
 
 #endif

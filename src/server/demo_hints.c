@@ -49,17 +49,29 @@ static void append_curl(const struct postern__listening *listening,
 
 void postern__demo_hints(const struct postern__listening *listening,
 		const struct postern__open_store *store, const char *program,
-		struct postern__buf *out) {
-	static const char *const commands[] = {
-		"echo hello | %s send demo --id 1     # accepted, and again: duplicate",
-		"echo other | %s send demo --id 1     # conflict: the first is kept",
-		"echo hi | %s send demo --id 2 --type demo.flaky   # fails twice",
-		"echo no | %s send demo --id 3 --type demo.poison  # poisoned at once",
-		"%s list",
-		"%s show 2",
-		"%s list --state poisoned",
-		"%s retry 3     # or: discard 3",
-		"%s stats",
+		bool hooks, struct postern__buf *out) {
+	static const struct {
+		bool hooks;
+		const char *text;
+	} commands[] = {
+		{ false, "echo hello | %s send demo --id 1     # accepted, and again: "
+				 "duplicate" },
+		{ false, "echo other | %s send demo --id 1     # conflict: the first "
+				 "is kept" },
+		{ false, "echo hi | %s send demo --id 2 --type demo.flaky   # fails "
+				 "twice" },
+		{ false, "echo no | %s send demo --id 3 --type demo.poison  # poisoned "
+				 "at once" },
+		{ true, "echo hi | %s send demo --id 5 --type demo.webhook # posted to "
+				"'received'" },
+		{ false, "echo no | %s send demo --id 6 --type demo.fail    # fails "
+				 "three times" },
+		{ false, "%s list" },
+		{ false, "%s show 2" },
+		{ true, "%s list --channel received   # what the webhook became" },
+		{ false, "%s list --state poisoned" },
+		{ false, "%s retry 3     # or: discard 3" },
+		{ false, "%s stats" },
 	};
 	struct postern__buf word;
 	postern__buf_init(&word, (size_t)16 * 1024);
@@ -73,9 +85,13 @@ void postern__demo_hints(const struct postern__listening *listening,
 	postern__buf_reset(&word);
 	append_quoted(&word, program ? program : "postern");
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-		const char *hole = strstr(commands[i], "%s");
+		const char *text = commands[i].text;
+		const char *hole = strstr(text, "%s");
+		if (commands[i].hooks && !hooks) {
+			continue;
+		}
 		postern__buf_append_text(out, "  ");
-		postern__buf_append(out, commands[i], (size_t)(hole - commands[i]));
+		postern__buf_append(out, text, (size_t)(hole - text));
 		postern__buf_append_text(out, postern__buf_text(&word));
 		postern__buf_append_text(out, hole + 2);
 		postern__buf_append_char(out, '\n');

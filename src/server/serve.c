@@ -541,7 +541,9 @@ static void print_hints(struct serve *self) {
 	struct postern__buf buf;
 	postern__buf_init(&buf, (size_t)64 * 1024);
 	postern__demo_hints(&self->listening, &self->stores.items[0],
-			self->options->program, &buf);
+			self->options->program,
+			postern__config_channel_named(self->config, "received") != NULL,
+			&buf);
 	if (self->log.json) {
 		/* The log is for programs, the hints are for people. */
 		(void)fputs(postern__buf_text(&buf), stdout);

@@ -13,8 +13,10 @@
 
 #include "base/buf.h"
 #include "server/config.h"
+#include "server/webhook_source.h"
 #include "support/temp_dir.h"
 #include "tap.h"
+#include "webhook/webhook.h"
 
 static struct temp_dir directory;
 static char path[100];  /* of the configuration file */
@@ -313,6 +315,8 @@ static void secrets_and_precedence(void) {
 
 static void demo(void) {
 	directory_create();
+	postern__webhook_source_register();
+	CHECK_OK(postern__webhook_register(NULL), NULL);
 	char *const environment[] = { (char[]){ "POSTERN_CONFIG=/nonexistent" },
 		(char[]){ "POSTERN_WORKERS=2" }, NULL };
 	const struct postern__config_flag flag = { "store", "memory:" };
@@ -330,13 +334,21 @@ static void demo(void) {
 				"sqlite:postern-demo.db");
 		CHECK_INT(postern__config_global(config)->workers, 2);
 		CHECK_STR(postern__config_channel(config, 0)->name, "demo");
-		CHECK_INT(postern__config_channel(config, 0)->handler_count, 4);
+		CHECK_INT(postern__config_channel(config, 0)->handler_count, 6);
+		CHECK_INT(postern__config_channel_count(config), 2);
 		postern__config_destroy(config);
 	}
 	input.flags = &flag;
 	input.flag_count = 1;
 	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
 		CHECK_STR(postern__config_store(config, 0)->values.store, "memory:");
+		postern__config_destroy(config);
+	}
+	/* Webhooks need to know where the server is. */
+	const struct postern__config_flag nowhere = { "listen", "none" };
+	input.flags = &nowhere;
+	if (CHECK_OK(postern__config_load(&input, &config, &error), &error)) {
+		CHECK_INT(postern__config_channel_count(config), 1);
 		postern__config_destroy(config);
 	}
 	directory_destroy();
