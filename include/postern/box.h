@@ -145,6 +145,12 @@ struct postern_box_options {
 	uint32_t connections;   /* 8: the most open at the same time */
 	const char *listen_url; /* where to wait for notifications, to bypass a
 							   pooler; default: the URL of the store */
+
+	/* This process accepts messages and runs no handlers, as a command that
+	   sends one: its start recovers no leases of others, unparks no messages
+	   and looks for no orphans, all of which take longer the more is open. The
+	   processes that run handlers do so. */
+	bool accepts_only;
 };
 
 /*

@@ -111,6 +111,7 @@ static int open_store(struct postern__client *client,
 	options.listener = print_created;
 	/* A command is not a runner: orphaned deliveries are not its concern. */
 	options.orphans = POSTERN_ORPHANS_HOLD;
+	options.accepts_only = client->need == POSTERN__NEED_ACCEPT;
 	int r = postern_box_open(store->values.store, &options, &box, error);
 	if (r == POSTERN_OK && is_started(client)) {
 		r = postern__config_apply(client->cli->config, store, box, error);

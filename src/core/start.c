@@ -3,7 +3,7 @@
  * Starting a box: the configuration is registered in the store. Keys are
  * resolved to handler ids, leases of a former owner are recovered, parked
  * messages that a handler wants now are unparked, and orphaned handlers are
- * reported.
+ * reported; except in a process that only accepts.
  */
 
 #include "core/accept.h"
@@ -336,6 +336,15 @@ int postern__unpark_all(struct postern_box *box, struct postern_error *error) {
 	return r;
 }
 
+/* What former nodes, and a former configuration, have left. */
+static int take_over(struct postern_box *box, struct postern_error *error) {
+	int r = check_orphans(box, error);
+	if (!r) {
+		r = postern__recover(box, NULL, error);
+	}
+	return r ? r : postern__unpark_all(box, error);
+}
+
 int postern_box_start(struct postern_box *box, struct postern_error *error) {
 	if (box->options.read_only) {
 		return postern__fail(error, POSTERN_E_UNSUPPORTED,
@@ -357,16 +366,10 @@ int postern_box_start(struct postern_box *box, struct postern_error *error) {
 		r = postern__rules_keep(box, box->generation, error);
 	}
 	if (!r) {
-		r = check_orphans(box, error);
-	}
-	if (!r) {
 		r = postern__pauses_refresh(box, error);
 	}
-	if (!r) {
-		r = postern__recover(box, NULL, error);
-	}
-	if (!r) {
-		r = postern__unpark_all(box, error);
+	if (!r && !box->options.accepts_only) {
+		r = take_over(box, error);
 	}
 	if (!r) {
 		box->started = true;

@@ -170,6 +170,24 @@ def _(place):
     equal(lines(place, "ran.out"), ["a"])
 
 
+@case("a command that sends changes nothing that is there already")
+def _(place):
+    text = RENAMED % ('first:\n        types: ["%s"]', "1h")
+    place.configure(text % "this")
+    place.write("mended", "")
+    place.send("a", "x", "--type", "that")
+    equal(place.send("b", "x", "--type", "this").word, "accepted")
+    # Leased when the process died.
+    server = place.serve("--shutdown-grace=0s")
+    server.stop(signal.SIGKILL)
+    place.configure((text % "th*").replace("first:", "other:"))
+    result = place.send("c", "x", "--type", "that")
+    equal((result.out, result.err), ("accepted\n", ""))
+    equal((place.state("a", ""), place.state("c", "other")), ("parked", "pending"))
+    place.ok("process", "--ignore-failures")
+    equal((place.state("a", "other"), place.state("c", "other")), ("done", "done"))
+
+
 @case("a server that stops returns its leases, and nothing is lost")
 def _(place):
     place.configure(
