@@ -4,6 +4,8 @@
 #include "tap.h"
 
 #include "core/box.h"
+#include "core/breaker.h"
+#include "core/meter.h"
 #include "core/pull.h"
 #include "core/tenure.h"
 #include "support/fake_clock.h"
@@ -34,6 +36,10 @@ struct scene {
 	int answers;
 	int deliveries;
 	int runs;
+	bool refuses;   /* the answers */
+	size_t refused; /* how many deliveries were in them */
+	bool unwanted;  /* the claims */
+	int one_by_one; /* results that the store refuses together */
 };
 
 static void ignore(void *context, const struct postern_message *message,
@@ -49,7 +55,9 @@ static void ignore(void *context, const struct postern_message *message,
 static int fail_claim(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
 	struct scene *scene = context;
-	(void)batch;
+	if (op == FAULT_APPLY && scene->one_by_one && batch->settlement_count > 1) {
+		return POSTERN_E_INVALID;
+	}
 	if (op != FAULT_CLAIM || scene->claims_left < 0) {
 		return POSTERN_OK;
 	}
@@ -66,11 +74,17 @@ static int interrupt_claim(void *context, enum fault_op op) {
 	return POSTERN_OK;
 }
 
-static const struct postern_handler_options pulled = {
-	.size = sizeof(pulled),
-	.key = "erp",
-	.kind = "pull",
-};
+/* One failure breaks the handler. */
+static struct postern_handler_options pulled(struct postern_policy *policy) {
+	postern_policy_init(policy);
+	policy->break_after = 1;
+	return (struct postern_handler_options){
+		.size = sizeof(struct postern_handler_options),
+		.key = "erp",
+		.kind = "pull",
+		.policy = policy,
+	};
+}
 
 static struct postern_handler_options called(struct scene *scene,
 		const char *key) {
@@ -94,6 +108,8 @@ static bool scene_open(struct scene *scene, const char *url) {
 	};
 	struct postern_store *store = NULL;
 	struct postern_error *error = &scene->error;
+	struct postern_policy policy;
+	const struct postern_handler_options handler = pulled(&policy);
 	return CHECK_OK(postern_store_open(url, &store_options, &store, error),
 				   error) &&
 		   CHECK_OK(postern_box_open_taking(fault_store_create_taking(store,
@@ -102,7 +118,7 @@ static bool scene_open(struct scene *scene, const char *url) {
 				   error) &&
 		   CHECK_OK(postern_box_add_channel(scene->box, "c", NULL, error),
 				   error) &&
-		   CHECK_OK(postern_box_add_handler(scene->box, "c", &pulled, error),
+		   CHECK_OK(postern_box_add_handler(scene->box, "c", &handler, error),
 				   error) &&
 		   CHECK_OK(postern_box_start(scene->box, error), error) &&
 		   CHECK_OK(postern__engage(scene->box, error), error);
@@ -133,6 +149,8 @@ static void send(struct scene *scene, int number) {
 		.size = sizeof(message),
 		.id = id,
 		.type = "t",
+		.body = "{}",
+		.body_len = 2,
 	};
 	CHECK_OK(postern_box_accept(scene->box, "c", &message, NULL, &scene->error),
 			&scene->error);
@@ -150,6 +168,10 @@ static bool count_answer(void *context, struct postern_pull_batch *batch,
 	struct scene *scene = context;
 	CHECK(!error);
 	scene->answers++;
+	if (batch && scene->refuses) {
+		scene->refused += postern_pull_batch_count(batch);
+		return false;
+	}
 	if (batch) {
 		scene->deliveries += (int)postern_pull_batch_count(batch);
 	}
@@ -161,6 +183,29 @@ static bool count_answer(void *context, struct postern_pull_batch *batch,
 				&scene->error);
 	}
 	return true;
+}
+
+static bool is_wanted(void *context) {
+	const struct scene *scene = context;
+	return !scene->unwanted;
+}
+
+/* A claim, and the answer if there is one at once. */
+static void claim_as(struct scene *scene, uint32_t max, int64_t wait_ms,
+		int64_t lease_ms, size_t bytes_max) {
+	const struct postern_pull_options options = {
+		.size = sizeof(options),
+		.handler = "erp",
+		.max = max,
+		.wait_ms = wait_ms,
+		.lease_ms = lease_ms,
+		.bytes_max = bytes_max,
+		.wanted = is_wanted,
+		.wanted_context = scene,
+	};
+	CHECK_OK(postern_box_pull_async(scene->box, &options, count_answer, scene,
+					 &scene->error),
+			&scene->error);
 }
 
 static void claim(struct scene *scene) {
@@ -402,6 +447,297 @@ static void without_message(void) {
 	temp_dir_destroy(&dir);
 }
 
+static struct postern__handler_state *state_of(struct scene *scene) {
+	return scene->box->generation->handlers[0]->state;
+}
+
+/* The only delivery of the first message, and how long its only attempt took.
+ */
+static struct postern_row row_of(struct scene *scene, int64_t *lasted_out) {
+	struct postern_detail *detail = NULL;
+	struct postern_row row = { 0 };
+	if (CHECK_OK(postern_box_get(scene->box, 1, &detail, &scene->error),
+				&scene->error) &&
+			CHECK_INT(detail->delivery_count, 1)) {
+		const struct postern_delivery_detail *found = detail->deliveries;
+		row = found->row;
+		if (CHECK_INT(found->attempt_count, 1)) {
+			*lasted_out = found->attempts[0].finished_at_ms -
+						  found->attempts[0].started_at_ms;
+		}
+	}
+	postern_detail_destroy(detail);
+	return row;
+}
+
+/* The result of one delivery; returns its code. */
+static int settle(struct scene *scene, int64_t seq, uint64_t fence,
+		enum postern_outcome_kind outcome) {
+	struct postern_pull_result result = {
+		.size = sizeof(result),
+		.seq = seq,
+		.handler = "erp",
+		.fence = fence,
+		.outcome = outcome,
+	};
+	CHECK_OK(postern_box_settle(scene->box, &result, 1, &scene->error),
+			&scene->error);
+	return result.code;
+}
+
+/* With a runner no claim looks for leases that have ended. */
+static void look_as_a_runner(struct scene *scene) {
+	(void)pthread_mutex_lock(&scene->box->mutex);
+	scene->box->leasing = true;
+	(void)pthread_mutex_unlock(&scene->box->mutex);
+	serve(scene); /* the look of the start */
+}
+
+static void lasts_as_asked(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		send(&scene, 1);
+		look_as_a_runner(&scene);
+		claim_as(&scene, 1, 0, 5000, 0);
+		serve(&scene);
+		CHECK_INT(scene.deliveries, 1);
+		CHECK_INT(postern__pulls_check_at_ms(scene.box),
+				postern__box_now_ms(scene.box) + 5000);
+		fake_clock_advance(&scene.clock, 4999);
+		serve(&scene);
+		CHECK_INT(count_state(&scene, POSTERN_STATE_LEASED), 1);
+		fake_clock_advance(&scene.clock, 1);
+		serve(&scene);
+		CHECK_INT(count_state(&scene, POSTERN_STATE_PENDING), 1);
+	}
+	scene_close(&scene);
+}
+
+static void asked_without_a_wait(void) {
+	struct scene scene;
+	int count = 70; /* more than are served at once */
+	if (scene_init(&scene)) {
+		for (int i = 0; i < count; i++) {
+			send(&scene, i);
+			claim_as(&scene, 1, 0, LEASE_MS, 0);
+		}
+		while (scene.answers < count) {
+			serve(&scene);
+		}
+		CHECK_INT(scene.deliveries, count);
+	}
+	scene_close(&scene);
+}
+
+static void waiting_are_limited(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		for (int i = 0; i < POSTERN_PULL_WAITING_COUNT_MAX; i++) {
+			claim(&scene);
+		}
+		CHECK_INT(postern_box_pull_async(scene.box, &waiting, count_answer,
+						  &scene, &scene.error),
+				POSTERN_E_BUSY);
+		postern__pulls_end(scene.box);
+		CHECK_INT(scene.answers, POSTERN_PULL_WAITING_COUNT_MAX);
+		claim(&scene);
+		postern__pulls_end(scene.box);
+	}
+	scene_close(&scene);
+}
+
+static void unwanted_gets_nothing(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		send(&scene, 1);
+		claim_as(&scene, 1, WAIT_MS, LEASE_MS, 0);
+		scene.unwanted = true;
+		serve(&scene);
+		CHECK_INT(scene.answers, 1);
+		CHECK_INT(scene.deliveries, 0);
+		CHECK_INT(count_state(&scene, POSTERN_STATE_PENDING), 1);
+	}
+	scene_close(&scene);
+}
+
+static void refused_is_not_counted(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		send(&scene, 1);
+		claim(&scene);
+		serve(&scene);
+		CHECK_INT(settle(&scene, 1, 1, POSTERN_RETRY), POSTERN_OK);
+		fake_clock_advance(&scene.clock, HOUR_MS);
+		scene.refuses = true;
+		claim(&scene);
+		serve(&scene);
+		CHECK_INT(scene.refused, 1);
+		int64_t lasted = -1;
+		struct postern_row row = row_of(&scene, &lasted);
+		CHECK_INT(lasted, 0);
+		CHECK_INT(row.state, POSTERN_STATE_PENDING);
+		CHECK_INT(row.failures, 1);
+		CHECK_INT(row.starts, 1);
+	}
+	scene_close(&scene);
+}
+
+static bool note_first(void *context, struct postern_pull_batch *batch,
+		const struct postern_error *error) {
+	int *deliveries = context;
+	(void)error;
+	*deliveries = batch ? (int)postern_pull_batch_count(batch) : -1;
+	postern_pull_batch_destroy(batch);
+	return true;
+}
+
+static void first_come_first_served(void) {
+	struct scene scene;
+	int got[2] = { -1, -1 };
+	if (scene_init(&scene)) {
+		for (int i = 0; i < 2; i++) {
+			CHECK_OK(postern_box_pull_async(scene.box, &waiting, note_first,
+							 &got[i], &scene.error),
+					&scene.error);
+		}
+		serve(&scene);
+		send(&scene, 1);
+		serve(&scene);
+		CHECK_INT(got[0], 1);
+		CHECK_INT(got[1], -1);
+		postern__pulls_end(scene.box);
+		CHECK_INT(got[1], 0);
+	}
+	scene_close(&scene);
+}
+
+static void paused_is_not_asked(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		send(&scene, 1);
+		CHECK_OK(postern_box_pause(scene.box, "erp", &scene.error),
+				&scene.error);
+		look_as_a_runner(&scene);
+		unsigned before = scene.plan.calls[FAULT_CLAIM];
+		claim_as(&scene, 1, 0, LEASE_MS, 0);
+		serve(&scene);
+		CHECK_INT(scene.answers, 1);
+		CHECK_INT(scene.deliveries, 0);
+		CHECK_INT(scene.plan.calls[FAULT_CLAIM], before);
+	}
+	scene_close(&scene);
+}
+
+/* A lease ends, while somebody else claims or not; returns whether the handler
+   is held for it. */
+static bool broken_by_an_end(bool others) {
+	struct scene scene;
+	bool held = false;
+	if (scene_init(&scene)) {
+		send(&scene, 1);
+		claim(&scene);
+		serve(&scene);
+		fake_clock_advance(&scene.clock, LEASE_MS / 2);
+		if (others) {
+			claim_as(&scene, 1, 0, LEASE_MS, 0);
+			serve(&scene);
+		}
+		fake_clock_advance(&scene.clock, LEASE_MS);
+		serve(&scene);
+		CHECK_INT(count_state(&scene, POSTERN_STATE_PENDING), 1);
+		held = postern__breaker_is_open(state_of(&scene));
+	}
+	scene_close(&scene);
+	return held;
+}
+
+static void blames_the_worker(void) {
+	CHECK(broken_by_an_end(false));
+	CHECK(!broken_by_an_end(true));
+}
+
+static void probes_with_one(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		for (int i = 0; i < 4; i++) {
+			send(&scene, i);
+		}
+		claim(&scene);
+		serve(&scene);
+		CHECK_INT(settle(&scene, 1, 1, POSTERN_RETRY), POSTERN_OK);
+		CHECK(postern__breaker_is_open(state_of(&scene)));
+		fake_clock_advance(&scene.clock, HOUR_MS);
+		claim_as(&scene, 4, 0, LEASE_MS, 0);
+		serve(&scene);
+		CHECK_INT(scene.deliveries, 2);
+	}
+	scene_close(&scene);
+}
+
+static void stops_after_the_bytes(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		for (int i = 0; i < 4; i++) {
+			send(&scene, i); /* bodies of two bytes */
+		}
+		claim_as(&scene, 4, 0, LEASE_MS, 3);
+		serve(&scene);
+		CHECK_INT(scene.deliveries, 2);
+	}
+	scene_close(&scene);
+}
+
+static void repetition_is_told(void) {
+	struct scene scene;
+	if (scene_init(&scene)) {
+		uint64_t *fenced =
+				&state_of(&scene)->meter.ended[POSTERN__ENDED_FENCED];
+		send(&scene, 1);
+		claim(&scene);
+		serve(&scene);
+		fake_clock_advance(&scene.clock, 700);
+		CHECK_INT(settle(&scene, 1, 1, POSTERN_DISCARD), POSTERN_OK);
+		int64_t lasted = -1;
+		CHECK_INT(row_of(&scene, &lasted).state, POSTERN_STATE_DISCARDED);
+		CHECK_INT(lasted, 700);
+		CHECK_INT(settle(&scene, 1, 1, POSTERN_DISCARD), POSTERN_OK);
+		CHECK_INT(*fenced, 0);
+		CHECK_INT(settle(&scene, 1, 1, POSTERN_DONE), POSTERN_E_STALE);
+		CHECK_INT(*fenced, 1);
+		CHECK_INT(settle(&scene, 1, 2, POSTERN_DISCARD), POSTERN_E_STALE);
+		CHECK_INT(settle(&scene, 2, 1, POSTERN_DISCARD), POSTERN_E_NOTFOUND);
+		CHECK_INT(*fenced, 2);
+	}
+	scene_close(&scene);
+}
+
+static void refused_together(void) {
+	struct scene scene;
+	struct postern_pull_result results[3];
+	if (scene_init(&scene)) {
+		for (int i = 0; i < 3; i++) {
+			send(&scene, i);
+			results[i] = (struct postern_pull_result){
+				.size = sizeof(results[i]),
+				.seq = i + 1,
+				.handler = "erp",
+				.fence = 1,
+				.outcome = POSTERN_DONE,
+			};
+		}
+		claim_as(&scene, 3, 0, LEASE_MS, 0);
+		serve(&scene);
+		scene.one_by_one = 1;
+		CHECK_OK(postern_box_settle(scene.box, results, 3, &scene.error),
+				&scene.error);
+		for (int i = 0; i < 3; i++) {
+			CHECK_INT(results[i].code, POSTERN_OK);
+		}
+		CHECK_INT(count_state(&scene, POSTERN_STATE_LEASED), 0);
+	}
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
 	{ "a claim is answered if the runner stops while the store is asked",
 			drained_meanwhile },
@@ -418,6 +754,25 @@ static const struct tap_case cases[] = {
 	{ "a call without a runner has its claim, whatever fails after that",
 			keeps_its_claim },
 	{ "a call without a runner fails with the store", fails_with_the_store },
+	{ "a lease lasts as long as its claim says", lasts_as_asked },
+	{ "a claim that does not wait is asked for before it is answered",
+			asked_without_a_wait },
+	{ "more claims than may wait are refused", waiting_are_limited },
+	{ "a claim that nobody waits for gets nothing", unwanted_gets_nothing },
+	{ "deliveries of a refused answer are returned, and nothing is counted",
+			refused_is_not_counted },
+	{ "claims are served in the order in which they came",
+			first_come_first_served },
+	{ "the store is not asked for a paused handler", paused_is_not_asked },
+	{ "an ended lease counts against its handler only if nobody else claimed",
+			blames_the_worker },
+	{ "a handler that is held is probed with one delivery", probes_with_one },
+	{ "a claim has no deliveries after the body that exceeds its bytes",
+			stops_after_the_bytes },
+	{ "a result is told again, another one for the same fence is late",
+			repetition_is_told },
+	{ "results that are refused together are written one by one",
+			refused_together },
 	{ "a lease ends as a failure when its channel has no inbox any more",
 			ends_without_inbox },
 	{ "a delivery whose message is missing is poisoned, and no worker gets it",
