@@ -77,29 +77,34 @@ static struct exec_handler *from_base(struct postern_handler *handler) {
 	return container_of(handler, struct exec_handler, base);
 }
 
-/* The last line of stderr that is not blank; *len_out may be 0. */
-static const char *last_line(const struct postern__process_result *result,
-		size_t *len_out) {
-	const char *tail = result->tail;
-	size_t end = result->tail_len;
+static size_t trimmed_len(const char *text, size_t len) {
+	while (len > 0 && strchr(" \t\r\n", text[len - 1])) {
+		len--;
+	}
+	return len;
+}
 
-	while (end > 0 && strchr(" \t\r\n", tail[end - 1])) {
-		end--;
+/* Why the program failed, in its own words: the last line of stderr that is not
+   blank, or the beginning of stdout; *len_out may be 0. */
+static const char *own_words(const struct postern__process_result *result,
+		size_t *len_out) {
+	size_t end = trimmed_len(result->tail, result->tail_len);
+	if (end == 0) {
+		*len_out = trimmed_len(result->output, result->output_len);
+		return result->output;
 	}
 	size_t start = end;
-	while (start > 0 && tail[start - 1] != '\n') {
+	while (start > 0 && result->tail[start - 1] != '\n') {
 		start--;
 	}
 	*len_out = end - start;
-	return tail + start;
+	return result->tail + start;
 }
 
 /* A NUL would end the reason, and programs may write any byte. */
-static void mask_zeroes(struct postern__process_result *result) {
-	for (size_t i = 0; i < result->tail_len; i++) {
-		if (result->tail[i] == '\0') {
-			result->tail[i] = '?';
-		}
+static void mask_zeroes(char *bytes, size_t len) {
+	for (size_t i = 0; i < len; i++) {
+		bytes[i] = bytes[i] ? bytes[i] : '?';
 	}
 }
 
@@ -107,7 +112,7 @@ static void classify_exit(const struct postern__process_result *result,
 		struct postern_outcome *outcome) {
 	enum postern_outcome_kind kind = POSTERN_RETRY;
 	size_t len;
-	const char *line = last_line(result, &len);
+	const char *line = own_words(result, &len);
 
 	if (result->number == 0) {
 		outcome->kind = POSTERN_DONE;
@@ -130,7 +135,7 @@ static void classify_signal(const struct postern__process_result *result,
 	const char *name = sigabbrev_np(result->number);
 	char number[24];
 	size_t len;
-	const char *line = last_line(result, &len);
+	const char *line = own_words(result, &len);
 
 	if (name) {
 		(void)snprintf(number, sizeof number, "SIG%s", name);
@@ -144,7 +149,7 @@ static void classify_signal(const struct postern__process_result *result,
 static void classify_timeout(const struct postern__process_result *result,
 		struct postern_outcome *outcome) {
 	size_t len;
-	const char *line = last_line(result, &len);
+	const char *line = own_words(result, &len);
 
 	postern__outcome_setf(outcome, POSTERN_RETRY,
 			"timed out after %" PRId64 ".%" PRId64 " s%s%.*s",
@@ -203,7 +208,8 @@ static void classify_not_started(const struct exec_handler *self,
 static bool classify_end(const struct exec_handler *self,
 		struct postern__process_result *result,
 		struct postern_outcome *outcome) {
-	mask_zeroes(result);
+	mask_zeroes(result->tail, result->tail_len);
+	mask_zeroes(result->output, result->output_len);
 	switch (result->end) {
 	case POSTERN__PROCESS_EXITED: classify_exit(result, outcome); return true;
 	case POSTERN__PROCESS_KILLED: classify_signal(result, outcome); return true;

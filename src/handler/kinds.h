@@ -171,9 +171,10 @@ int postern__sql_explain(const char *sql, void *connection,
 /*
  * A program and its arguments, copied; no shell. argv[0] is an absolute path.
  *
- * The body is on stdin; stdout is discarded; the last line of stderr is the
- * reason of a failure. Exit code 0 is done, 65 and 100 are poison, 69 is hold,
- * any other code and every signal is a retry. The environment has only:
+ * The body is on stdin; the last line of stderr is the reason of a failure, or
+ * the beginning of stdout if there is none. Exit code 0 is done, 65 and 100 are
+ * poison, 69 is hold, any other code and every signal is a retry. The
+ * environment has only:
  *
  *   PATH LANG                   fixed values, unless the handler has others
  *   HOME USER LOGNAME           if the handler names a user

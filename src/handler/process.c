@@ -4,12 +4,12 @@
  *
  *   exit     a pidfd: the program has ended
  *   input    the body, to its stdin
+ *   output   its stdout, of which the beginning is kept; all of it is read, so
+ *            that it cannot fill up
  *   errors   its stderr, of which the tail is kept
  *
  * A child whose exec fails reports the reason through one more pipe, which is
  * read after its end, and which exec closes.
- *
- * stdout is /dev/null: it is not read, so it cannot fill up.
  *
  * The child leads a session and so a process group whose number is its pid.
  * That number stays in use until the child is reaped, even after its death; so
@@ -122,14 +122,13 @@ static bool make_nonblocking(int fd) {
 }
 
 static bool open_files(struct postern__process *self) {
-	self->child_output_fd =
-			above_stdio(open("/dev/null", O_WRONLY | O_CLOEXEC));
-	return self->child_output_fd >= 0 &&
-		   make_pipe(&self->status_fd, &self->child_status_fd) &&
+	return make_pipe(&self->status_fd, &self->child_status_fd) &&
 		   make_pipe(&self->child_input_fd, &self->input_fd) &&
+		   make_pipe(&self->output_fd, &self->child_output_fd) &&
 		   make_pipe(&self->errors_fd, &self->child_errors_fd) &&
 		   make_nonblocking(self->status_fd) &&
 		   make_nonblocking(self->input_fd) &&
+		   make_nonblocking(self->output_fd) &&
 		   make_nonblocking(self->errors_fd);
 }
 
@@ -145,6 +144,7 @@ static void close_files(struct postern__process *self) {
 	close_fd(&self->exit_fd);
 	close_fd(&self->status_fd);
 	close_fd(&self->input_fd);
+	close_fd(&self->output_fd);
 	close_fd(&self->errors_fd);
 }
 
@@ -379,6 +379,25 @@ static void write_stdin(struct postern__process *self) {
 }
 
 /* Whether there may be more to read. */
+static bool read_stdout_once(struct postern__process *self) {
+	struct postern__process_result *result = self->result;
+	char rest[WRITE_LEN_MAX];
+	size_t room = sizeof result->output - result->output_len;
+
+	if (self->output_fd < 0) {
+		return false;
+	}
+	ssize_t n = room > 0 ? read(self->output_fd,
+								   result->output + result->output_len, room)
+						 : read(self->output_fd, rest, sizeof rest);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		close_fd(&self->output_fd);
+	}
+	result->output_len += n > 0 && room > 0 ? (size_t)n : 0;
+	return n > 0;
+}
+
+/* Whether there may be more to read. */
 static bool read_stderr_once(struct postern__process *self) {
 	struct postern__process_result *result = self->result;
 	size_t max = POSTERN__PROCESS_TAIL_LEN_MAX;
@@ -432,6 +451,9 @@ static void reap(struct postern__process *self) {
 	read_status(self);
 	for (int i = 0; i < LAST_READ_COUNT_MAX && read_stderr_once(self); i++) {
 	}
+	while (result->output_len < sizeof result->output &&
+			read_stdout_once(self)) {
+	}
 	while (waitpid(self->pid, NULL, 0) < 0 && errno == EINTR) {
 	}
 	if (self->term_sent) {
@@ -456,6 +478,7 @@ bool postern__process_start(struct postern__process *self,
 		.exit_fd = -1,
 		.status_fd = -1,
 		.input_fd = -1,
+		.output_fd = -1,
 		.errors_fd = -1,
 		.child_status_fd = -1,
 		.child_input_fd = -1,
@@ -465,6 +488,7 @@ bool postern__process_start(struct postern__process *self,
 	result->number = 0;
 	result->step = NULL;
 	result->elapsed_ms = 0;
+	result->output_len = 0;
 	result->tail_len = 0;
 	if (is_kill_due(self, &result->end)) {
 		return false;
@@ -488,6 +512,7 @@ size_t postern__process_poll(struct postern__process *self,
 	self->polled_count = 0;
 	add_polled(self, fds, self->exited ? -1 : self->exit_fd, POLLIN);
 	add_polled(self, fds, self->input_fd, POLLOUT);
+	add_polled(self, fds, self->output_fd, POLLIN);
 	add_polled(self, fds, self->errors_fd, POLLIN);
 	return self->polled_count;
 }
@@ -506,6 +531,9 @@ bool postern__process_step(struct postern__process *self,
 		const struct pollfd *fds) {
 	if (has_event(self, fds, self->errors_fd)) {
 		(void)read_stderr_once(self);
+	}
+	if (has_event(self, fds, self->output_fd)) {
+		(void)read_stdout_once(self);
 	}
 	if (has_event(self, fds, self->exit_fd)) {
 		self->exited = true;

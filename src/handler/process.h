@@ -4,9 +4,9 @@
 
 /*
  * One program, from its start to its end: in a clean environment, with the body
- * on stdin and stderr read, and with its process group killed afterwards. The
- * steps are made by one thread (children.c), which polls the descriptors of all
- * its programs; the caller classifies the end.
+ * on stdin, stdout and stderr read, and with its process group killed
+ * afterwards. The steps are made by one thread (children.c), which polls the
+ * descriptors of all its programs; the caller classifies the end.
  */
 
 #include <stdatomic.h>
@@ -20,6 +20,8 @@ struct postern_run;
 
 /* How much of the end of stderr is kept. More than a reason can hold. */
 #define POSTERN__PROCESS_TAIL_LEN_MAX 16384
+/* How much of the beginning of stdout. */
+#define POSTERN__PROCESS_OUTPUT_LEN_MAX 4096
 
 enum postern__process_end {
 	POSTERN__PROCESS_EXITED, /* number: its exit code */
@@ -65,13 +67,15 @@ struct postern__process_result {
 	int number;
 	const char *step; /* static */
 	int64_t elapsed_ms;
+	size_t output_len;
+	char output[POSTERN__PROCESS_OUTPUT_LEN_MAX]; /* the beginning of stdout */
 	/* The end of stderr. The second half is room to read into. */
 	size_t tail_len;
 	char tail[2 * POSTERN__PROCESS_TAIL_LEN_MAX];
 };
 
 /* The most descriptors that a program waits for. */
-#define POSTERN__PROCESS_FD_COUNT_MAX 3
+#define POSTERN__PROCESS_FD_COUNT_MAX 4
 
 struct postern__process {
 	struct postern__process_order order;
@@ -88,6 +92,7 @@ struct postern__process {
 	int exit_fd;
 	int status_fd;
 	int input_fd;
+	int output_fd;
 	int errors_fd;
 	/* The child's ends, until the fork. */
 	int child_status_fd;

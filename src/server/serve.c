@@ -109,7 +109,7 @@ static int block_signals(struct serve *self, struct postern_error *error) {
 	return POSTERN_OK;
 }
 
-/* Each running program needs four descriptors, each client one. Programs that
+/* Each running program needs five descriptors, each client one. Programs that
    inherit the limit may try to close all that it allows, so it has an end. */
 static void raise_file_limit(void) {
 	struct rlimit limit;

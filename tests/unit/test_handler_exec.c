@@ -166,7 +166,15 @@ static void reason_is_last_line(void) {
 	run_shell("printf unfinished >&2; exit 1", &run);
 	CHECK_STR(run.outcome.reason, "unfinished");
 	run_shell("echo only on stdout; exit 1", &run);
+	CHECK_STR(run.outcome.reason, "only on stdout");
+	run_shell("echo; echo ' ' >&2; exit 1", &run);
 	CHECK_STR(run.outcome.reason, "exit code 1");
+	/* However much it is, and whatever it is made of. */
+	run_shell("printf 'begin\\000'; head -c 30000000 /dev/zero; exit 1", &run);
+	CHECK(strncmp(run.outcome.reason, "begin???", 8) == 0);
+	CHECK_INT(strlen(run.outcome.reason), POSTERN_REASON_LEN_MAX);
+	run_shell("echo asked to end; kill -TERM $$", &run);
+	CHECK_STR(run.outcome.reason, "killed by SIGTERM: asked to end");
 	run_shell("echo a warning >&2; exit 0", &run);
 	CHECK_INT(run.outcome.kind, POSTERN_DONE);
 	CHECK_STR(run.outcome.reason, "");
@@ -653,7 +661,7 @@ static void nothing_inherited(void) {
 	CHECK(file >= 0 && high >= 500);
 	fake_init(&run, "", 0);
 	run_child("fds", &run);
-	CHECK_STR(run.outcome.reason, "0=pipe 1=/dev/null 2=pipe");
+	CHECK_STR(run.outcome.reason, "0=pipe 1=pipe 2=pipe");
 
 	/* A server can be started without a stdin and a stdout. */
 	(void)fflush(stdout);
@@ -663,7 +671,7 @@ static void nothing_inherited(void) {
 	(void)close(1);
 	fake_init(&run, "hello", 5);
 	run_child("fds", &run);
-	CHECK_STR(run.outcome.reason, "0=pipe 1=/dev/null 2=pipe");
+	CHECK_STR(run.outcome.reason, "0=pipe 1=pipe 2=pipe");
 	fake_init(&run, "hello", 5);
 	struct postern_handler *handler =
 			make_shell("[ \"$(cat)\" = hello ]", NULL);
@@ -719,7 +727,8 @@ static const struct tap_case cases[] = {
 	{ "exit code 0 is done, 65 and 100 are poison, 69 is hold, all else a "
 	  "retry",
 			exit_codes },
-	{ "the last line of stderr is the reason", reason_is_last_line },
+	{ "the last line of stderr is the reason, or the beginning of stdout",
+			reason_is_last_line },
 	{ "a reason is cleaned and cut", reason_is_clean },
 	{ "a program killed by a signal is a retry that names the signal",
 			signals },
