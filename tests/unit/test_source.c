@@ -336,6 +336,50 @@ static void quarantined(void) {
 	close_scene(&scene);
 }
 
+static void quarantined_by_content(void) {
+	struct scene scene;
+	struct recorder recorder;
+	const struct postern_header first[] = { { "x-count", "1" }, { "n", "v" } };
+	const struct postern_header second[] = { { "x-count", "2" }, { "n", "v" } };
+	const struct postern_header other[] = { { "x-count", "1" }, { "n", "w" } };
+	const struct {
+		const char *source;
+		const struct postern_header *headers;
+		const char *subject;
+		const char *body;
+		enum postern_verdict verdict;
+	} copies[] = {
+		{ "s", first, "u", "x", POSTERN_VERDICT_ACCEPTED },
+		{ "s", second, "u", "x", POSTERN_VERDICT_DUPLICATE },
+		{ "s", other, "u", "x", POSTERN_VERDICT_ACCEPTED },
+		{ "t", first, "u", "x", POSTERN_VERDICT_ACCEPTED },
+		{ "s", first, "v", "x", POSTERN_VERDICT_ACCEPTED },
+		{ "s", first, "u", "y", POSTERN_VERDICT_ACCEPTED },
+		{ NULL, first, "u", "x", POSTERN_VERDICT_ACCEPTED },
+	};
+	int count = sizeof copies / sizeof copies[0];
+	if (open_scene(&scene, 0) && start(&scene, &recorder, 0, 0)) {
+		postern_sink_set_quarantine(recorder.sink, true);
+		for (int i = 0; i < count; i++) {
+			const struct postern_message bad = {
+				.size = sizeof bad,
+				.id = "a\x01",
+				.source = copies[i].source,
+				.subject = copies[i].subject,
+				.headers = copies[i].headers,
+				.header_count = 2,
+				.body = copies[i].body,
+				.body_len = 1,
+			};
+			CHECK(postern_sink_accept(recorder.sink, NULL, &bad,
+					(uint64_t)i + 1));
+			CHECK(await(&recorder.completions, i + 1));
+			CHECK_INT(recorder.verdicts[i + 1], copies[i].verdict);
+		}
+	}
+	close_scene(&scene);
+}
+
 static void connection_state(void) {
 	struct scene scene;
 	struct recorder recorder;
@@ -758,6 +802,8 @@ static const struct tap_case cases[] = {
 	{ "each message gets one completion with its verdict", verdicts },
 	{ "what can never be accepted is kept by a source that quarantines",
 			quarantined },
+	{ "a copy of what is quarantined is known by its content",
+			quarantined_by_content },
 	{ "the state of a connection is kept, and its changes reported",
 			connection_state },
 	{ "a source with too many messages in flight is paused", full_by_count },
