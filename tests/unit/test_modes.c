@@ -24,6 +24,7 @@ struct work {
 	atomic_bool entered;
 	bool writes; /* a row into the table `effect` */
 	uint64_t fence;
+	int64_t deadline_ms;
 };
 
 struct scene {
@@ -48,6 +49,7 @@ static void do_work(void *context, const struct postern_message *message,
 	(void)message;
 	atomic_fetch_add(&work->calls, 1);
 	work->fence = delivery->fence;
+	work->deadline_ms = delivery->deadline_ms;
 	atomic_store(&work->entered, true);
 	while (work->hold && atomic_load(work->hold)) {
 		pause_ms(1);
@@ -579,6 +581,131 @@ static void fault_is_published(void) {
 	scene_close(&scene);
 }
 
+static int send_body(struct scene *scene, const char *id, const char *type,
+		const char *body) {
+	const struct postern_message message = {
+		.size = sizeof message,
+		.id = id,
+		.type = type,
+		.body = body,
+		.body_len = strlen(body),
+	};
+	return postern_box_accept(scene->box, "pay", &message, NULL, &scene->error);
+}
+
+static void ids_are_no_keys(void) {
+	const struct postern_key_rule rules[] = { { "a", "id" },
+		{ NULL, "json:/n" } };
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.mode = POSTERN_MODE_GUARD,
+		.key_rules = rules,
+		.key_rule_count = 2,
+	};
+	struct scene scene;
+	if (scene_open(&scene, "memory") && add_channel(&scene, "pay", &channel) &&
+			add_handler(&scene, "pay", "charge", &scene.work) &&
+			scene_start(&scene, false)) {
+		CHECK_OK(send_body(&scene, "7", "a", "{}"), &scene.error);
+		CHECK_OK(send_body(&scene, "x", "b", "{\"n\":\"7\"}"), &scene.error);
+		CHECK_INT(send_body(&scene, "y", "b", "{\"n\":\"7\"}"),
+				POSTERN_E_DUPLICATE);
+		CHECK_INT(send_body(&scene, "7", "a", "{}"), POSTERN_E_DUPLICATE);
+		CHECK_INT(scene.work.calls, 2);
+	}
+	scene_close(&scene);
+}
+
+static void no_own_key_runs_again(void) {
+	const struct postern_key_rule rule = { NULL, "json:/n" };
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.mode = POSTERN_MODE_GUARD,
+		.missing_key = POSTERN_MISSING_KEY_PROCESS,
+	};
+	struct scene scene;
+	const struct postern_handler_options handler = {
+		.size = sizeof handler,
+		.key = "charge",
+		.callback = do_work,
+		.context = &scene.work,
+		.key_rules = &rule,
+		.key_rule_count = 1,
+	};
+	if (scene_open(&scene, "memory") && add_channel(&scene, "pay", &channel) &&
+			CHECK_OK(postern_box_add_handler(scene.box, "pay", &handler,
+							 &scene.error),
+					&scene.error) &&
+			scene_start(&scene, false)) {
+		CHECK_OK(send_body(&scene, "a", "t", "{}"), &scene.error);
+		CHECK_OK(send_body(&scene, "a", "t", "{}"), &scene.error);
+		CHECK_INT(scene.work.calls, 2);
+	}
+	scene_close(&scene);
+}
+
+static void has_a_deadline(void) {
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.mode = POSTERN_MODE_GUARD,
+	};
+	struct scene scene;
+	struct postern_policy policy;
+	const struct postern_handler_options handler = {
+		.size = sizeof handler,
+		.key = "charge",
+		.callback = do_work,
+		.context = &scene.work,
+		.policy = &policy,
+	};
+	postern_policy_init(&policy);
+	policy.timeout_ms = PATIENCE_MS;
+	if (scene_open(&scene, "memory") && add_channel(&scene, "pay", &channel) &&
+			CHECK_OK(postern_box_add_handler(scene.box, "pay", &handler,
+							 &scene.error),
+					&scene.error) &&
+			scene_start(&scene, false)) {
+		CHECK_OK(send(&scene, "a"), &scene.error);
+		CHECK(scene.work.deadline_ms > 0);
+	}
+	scene_close(&scene);
+}
+
+static void renamed_knows_its_markers(void) {
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.mode = POSTERN_MODE_GUARD,
+	};
+	static const char *const legacy[] = { "charge" };
+	struct scene scene;
+	struct postern_generation *next = NULL;
+	const struct postern_handler_options handler = {
+		.size = sizeof handler,
+		.key = "bill",
+		.legacy_keys = legacy,
+		.legacy_key_count = 1,
+		.callback = do_work,
+		.context = &scene.work,
+	};
+	if (scene_simple(&scene, "sqlite", POSTERN_MODE_GUARD, false) &&
+			CHECK_OK(send(&scene, "a"), &scene.error) &&
+			CHECK_OK(postern_generation_create(scene.box, &next, &scene.error),
+					&scene.error)) {
+		CHECK_OK(postern_generation_add_channel(next, "pay", &channel,
+						 &scene.error),
+				&scene.error);
+		CHECK_OK(postern_generation_add_handler(next, "pay", &handler,
+						 &scene.error),
+				&scene.error);
+		CHECK_OK(postern_box_replace_taking(scene.box, next, &scene.error),
+				&scene.error);
+		CHECK_INT(send(&scene, "a"), POSTERN_E_DUPLICATE);
+		CHECK_OK(send(&scene, "b"), &scene.error);
+		CHECK_INT(scene.work.calls, 2);
+	}
+	scene_close(&scene);
+}
+
 static void full_headers_are_cut(void) {
 	const struct postern_channel_options channel = {
 		.size = sizeof channel,
@@ -633,6 +760,11 @@ static const struct tap_case cases[] = {
 			types_are_guarded },
 	{ "handlers that are guarded run once, the rest each time",
 			handlers_are_guarded },
+	{ "an id is no copy of the same text as another key", ids_are_no_keys },
+	{ "a message without the key of its handler runs again",
+			no_own_key_runs_again },
+	{ "the time of a guarded run is limited", has_a_deadline },
+	{ "a renamed handler knows what it has done", renamed_knows_its_markers },
 	{ "a fault has as many headers of its message as there is room for",
 			full_headers_are_cut },
 	{ "a message that is given up is published once, with why and how often",
