@@ -284,8 +284,8 @@ static void ends_at_file_limit(void) {
 	for (int i = 0; i < CROWD_COUNT; i++) {
 		pids[i] = read_pid(path[i]);
 	}
-	/* Each waits for two descriptors, and the thread for one. */
-	struct rlimit low = { 2 * CROWD_COUNT + 1, before.rlim_max };
+	/* Each waits for three descriptors, and the thread for one. */
+	struct rlimit low = { 3 * CROWD_COUNT + 1, before.rlim_max };
 	CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
 	for (int i = 0; i < CROWD_COUNT; i++) {
 		(void)kill(pids[i], SIGTERM);
