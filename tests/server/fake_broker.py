@@ -17,7 +17,8 @@ class FakeBroker:
     frame    the longest frame that it agrees to
 
     `settled` has what consumers said: the number of the connection, "ack" or
-    "reject", the tag, and whether it was for several."""
+    "reject", the tag, and whether it was for several. `flags` has the flags of
+    the properties of each message that was published."""
 
     def __init__(self, script=None, consume=None, ends=0, frame=131072):
         self.script = script
@@ -25,6 +26,7 @@ class FakeBroker:
         self.ends = ends
         self.frame_max = frame
         self.settled = []
+        self.flags = []
         self.links = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -130,6 +132,8 @@ class FakeBroker:
                     link.sendall(self.consume(number) or b"")
                     if number <= self.ends:
                         return
+            if head[0] == 2:
+                self.flags.append(int.from_bytes(body[12:14], "big"))
             ends = head[0] == 3 or (
                 head[0] == 2 and int.from_bytes(body[4:12], "big") == 0)
             if ends:

@@ -162,6 +162,19 @@ def _(place):
     broker.stop()
 
 
+@case("the copy of a failed message does not expire before its retry")
+def _(place):
+    header = FakeBroker.header(1, b"m1", b"\x0560000", 0x0100)
+    broker = FakeBroker(
+        consume=lambda number: FakeBroker.deliver(1) + header + FakeBroker.frame(3, b"x"),
+        script=lambda link, published: FakeBroker.ack(published))
+    serve(place, broker, "exec: [/bin/false]", mode="guard", on_failed="retry")
+    until(lambda: broker.settled)
+    equal(broker.settled, [(1, "ack", 1, True)])
+    equal([flags & 0x0180 for flags in broker.flags], [0x0080])
+    broker.stop()
+
+
 @case("a failed message whose headers leave no room for its retry is rejected")
 def _(place):
     value = b"x" * 8144

@@ -126,6 +126,22 @@ def _(place):
     assert not os.path.exists(place.file("other.db"))
 
 
+@case("a source with another setting needs a restart, the same source none")
+def _(place):
+    def with_source(rule, word):
+        return config(word=word).replace(
+            "    handlers:", "    sources:\n      - webhook: {name: shop, verify: none, "
+            f"type: json:/{rule}}}\n    handlers:")
+
+    place.configure(with_source("a", "one"))
+    server = place.serve()
+    place.configure(with_source("b", "two"))
+    why = reload(server, "reload_refused")["why"]
+    assert "sources: a change in the channel orders needs a restart" in why, why
+    place.configure(with_source("a", "two"))
+    reload(server)
+
+
 @case("nothing is lost or run twice by reloads under load")
 def _(place):
     place.configure(config(word="0"))
