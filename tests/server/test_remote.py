@@ -164,4 +164,14 @@ def _(place):
     place.fails(2, "stats", env={"POSTERN_SERVER": "h"}, says="$POSTERN_SERVER: 'h'")
 
 
+@case("a token is not sent to a proxy of the environment")
+def _(place):
+    far = Far(place)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        names = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+        far.ok("stats", env={**{name: proxy for name in names}, "no_proxy": ""})
+
+
 main()
