@@ -262,13 +262,25 @@ static bool wait_for_lease(const struct call *call, int64_t left_ms,
 	return true;
 }
 
+/* Whether to look before the transaction, which finds a duplicate as well: that
+   costs less than a transaction, and more than nothing. Where transactions wait
+   for each other, a duplicate must not wait; elsewhere one is likely to follow
+   another. */
+static bool looks_first(const struct postern_guard *guard) {
+	return guard->store->transactions <= 1 ||
+		   atomic_load_explicit(&guard->copied, memory_order_relaxed);
+}
+
 static int run_transactional(struct call *call, struct postern_error *error) {
-	struct postern_mark_request request;
+	struct postern_guard *guard = call->guard;
+	struct postern_mark_request request = { .before = POSTERN_MARK_UNKNOWN };
 	int64_t pause_ms = LOOK_MS_MIN;
+	bool looks = looks_first(guard);
 	int r;
 	do {
 		call->leased = false;
-		r = look(call, &request, error);
+		r = looks ? look(call, &request, error) : POSTERN_OK;
+		looks = true;
 		if (!r && request.before == POSTERN_MARK_UNKNOWN) {
 			r = transact_once(call, error);
 		} else if (!r) {
@@ -278,6 +290,8 @@ static int run_transactional(struct call *call, struct postern_error *error) {
 		/* If the writer was busy, the call has waited already. */
 	} while (call->leased && !call->run->called &&
 			 wait_for_lease(call, request.left_ms, &pause_ms));
+	atomic_store_explicit(&guard->copied, r == POSTERN_E_DUPLICATE,
+			memory_order_relaxed);
 	return r;
 }
 

@@ -12,6 +12,7 @@
 #include <postern/sys/marker_kind.h>
 #include <postern/sys/store.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/list.h"
 #include "base/siphash.h"
@@ -45,6 +46,7 @@ struct postern_guard {
 	const struct postern_clock *clock;
 	const struct postern_random *random;
 	uint8_t secret[POSTERN__SIPHASH_KEY_LEN]; /* of the table */
+	atomic_bool copied;                       /* the last key was a duplicate */
 
 	pthread_mutex_t mutex; /* protects all below */
 	struct postern__list buckets[POSTERN__GUARD_BUCKET_COUNT];

@@ -486,6 +486,9 @@ static bool has_result(struct waiting *waiting, enum waited *waited_out) {
 	*waited_out = READY;
 	for (;;) {
 		int unsent = PQflush(link);
+		if (unsent == 0 && !PQisBusy(link)) {
+			return true; /* it came with the one before it */
+		}
 		if (unsent < 0 || !PQconsumeInput(link)) {
 			return false;
 		}

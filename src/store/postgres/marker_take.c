@@ -18,21 +18,11 @@
 #include "base/buf.h"
 #include "base/fail.h"
 #include "store/marker.h"
+#include "store/postgres/marked.h"
 #include "store/postgres/own_link.h"
 #include "store/postgres/postgres.h"
 
-#define ARRAY_LEN_MAX (POSTERN_MARK_NAME_COUNT_MAX * 40 + 3)
-#define NUMBER_LEN_MAX 24
 #define SQL_LEN_MAX 1024
-
-/* The parameters, as texts. */
-struct parameters {
-	char now[NUMBER_LEN_MAX];
-	char wait[NUMBER_LEN_MAX];
-	char handlers[ARRAY_LEN_MAX];
-	char keys[ARRAY_LEN_MAX];
-	char fence[NUMBER_LEN_MAX];
-};
 
 int postern__pg_check_own_link(PGconn *link, struct postern_error *error) {
 	if (PQstatus(link) != CONNECTION_OK) {
@@ -59,11 +49,11 @@ int postern__pg_check_own_link(PGconn *link, struct postern_error *error) {
 
 static void append(char *array, const char *text) {
 	size_t len = strlen(array);
-	(void)snprintf(array + len, ARRAY_LEN_MAX - len, "%s%s", len > 1 ? "," : "",
-			text);
+	(void)snprintf(array + len, PG_MARK_ARRAY_LEN_MAX - len, "%s%s",
+			len > 1 ? "," : "", text);
 }
 
-static void write_arrays(struct parameters *out,
+static void write_arrays(struct pg_mark_texts *out,
 		const struct postern__mark_keys *keys) {
 	(void)snprintf(out->handlers, sizeof out->handlers, "{");
 	(void)snprintf(out->keys, sizeof out->keys, "{");
@@ -82,6 +72,21 @@ static void write_arrays(struct parameters *out,
 	}
 	(void)snprintf(out->handlers + strlen(out->handlers), 2, "}");
 	(void)snprintf(out->keys + strlen(out->keys), 2, "}");
+}
+
+void postern__pg_mark_texts(const struct pg_store *self,
+		const struct postern_mark *mark, uint64_t fence, int64_t wait_ms,
+		struct pg_mark_texts *out) {
+	struct postern__mark_keys keys;
+	postern__pg_mark_keys(self, mark, &keys);
+	write_arrays(out, &keys);
+	(void)snprintf(out->wait, sizeof out->wait, "%" PRId64, wait_ms);
+	(void)snprintf(out->fence, sizeof out->fence, "%" PRId64, (int64_t)fence);
+	out->now[0] = '\0';
+	if (self->test_clock) {
+		(void)snprintf(out->now, sizeof out->now, "%" PRId64,
+				self->test_clock->wall_ms(self->test_clock->context));
+	}
 }
 
 static int run(struct pg_connection *connection, const char *sql,
@@ -113,7 +118,7 @@ static int read_result(const struct pg_store *self, const PGresult *result,
 }
 
 static int take(struct pg_connection *connection,
-		const struct parameters *parameters,
+		const struct pg_mark_texts *parameters,
 		enum postern_mark_state *before_out, struct postern_error *error) {
 	const struct pg_store *self = connection->store;
 	const char *const values[] = { *parameters->now ? parameters->now : NULL,
@@ -140,8 +145,7 @@ int postern__pg_mark_take(struct postern_markers *markers, void *transaction,
 	struct pg_store *self = postern__pg_from_markers(markers);
 	/* Only to report errors. */
 	struct pg_connection connection = { .store = self, .link = transaction };
-	struct postern__mark_keys keys;
-	struct parameters parameters = { 0 };
+	struct pg_mark_texts parameters;
 	int r = postern__pg_check_own_link(connection.link, error);
 	if (r == POSTERN_OK) {
 		r = run(&connection, "SAVEPOINT postern_mark", error);
@@ -149,16 +153,7 @@ int postern__pg_mark_take(struct postern_markers *markers, void *transaction,
 	if (r != POSTERN_OK) {
 		return r;
 	}
-	postern__pg_mark_keys(self, mark, &keys);
-	write_arrays(&parameters, &keys);
-	(void)snprintf(parameters.wait, sizeof parameters.wait, "%" PRId64,
-			wait_ms);
-	(void)snprintf(parameters.fence, sizeof parameters.fence, "%" PRIu64,
-			fence);
-	if (self->test_clock) {
-		(void)snprintf(parameters.now, sizeof parameters.now, "%" PRId64,
-				self->test_clock->wall_ms(self->test_clock->context));
-	}
+	postern__pg_mark_texts(self, mark, fence, wait_ms, &parameters);
 	r = take(&connection, &parameters, before_out, error);
 	if (r != POSTERN_OK) {
 		(void)run(&connection,

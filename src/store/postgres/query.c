@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "store/postgres/marked.h"
 #include "store/postgres/postgres.h"
 
 /* An array of one dimension: the number of dimensions, whether an item is NULL,
@@ -405,8 +406,9 @@ int postern__pg_exec(struct pg_connection *connection, const char *sql,
 	return r;
 }
 
-int postern__pg_script(struct pg_connection *connection, const char *sql,
+int postern__pg_run_script(struct pg_query *query, const char *sql,
 		struct postern_error *error) {
+	struct pg_connection *connection = query->connection;
 	const char *text = render_sql(connection, sql);
 	int r = postern__buf_check(&connection->text, "a script", error);
 	if (r != POSTERN_OK) {
@@ -415,12 +417,16 @@ int postern__pg_script(struct pg_connection *connection, const char *sql,
 	if (!PQsendQuery(connection->link, text)) {
 		return postern__pg_fail(connection, NULL, error);
 	}
-	PGresult *result = NULL;
-	r = postern__pg_await(connection, &result, error);
-	if (r == POSTERN_OK) {
-		r = check_result(connection, result, error);
-	}
-	PQclear(result);
+	r = postern__pg_await(connection, &query->result, error);
+	return r == POSTERN_OK ? check_result(connection, query->result, error) : r;
+}
+
+int postern__pg_script(struct pg_connection *connection, const char *sql,
+		struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run_script(&query, sql, error);
+	postern__pg_end(&query);
 	return r;
 }
 

@@ -7,6 +7,8 @@
  * A unit's delivery is removed from the open deliveries first, on condition of
  * its fence, and written to the ledger after the handler: if the handler fails,
  * both are rolled back with what it wrote. Several units have a savepoint each.
+ * The marker of a guarded function is written instead; that takes one round
+ * trip before the function and one after it, which commits.
  *
  * The transaction's id is known before anything is written. If the response to
  * COMMIT is lost, the database is asked for the status of that transaction, and
@@ -25,6 +27,7 @@
 #include <postern/sys/clock.h>
 #include <postern/sys/random.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -34,6 +37,7 @@
 #include "base/sqlstate.h"
 #include "base/wait.h"
 #include "store/common.h"
+#include "store/postgres/marked.h"
 #include "store/postgres/postgres.h"
 
 /* How often a unit that collided with another transaction is retried at once.
@@ -52,8 +56,12 @@
 #define FORGET_STATEMENTS "DEALLOCATE ALL"
 /* Sent before the schema is used: the role may have no privilege on it, and a
    timeout may be short. end_unit_1 resets the rest. */
-static const char *const reset_all[] = { "RESET SESSION AUTHORIZATION",
-	"RESET ROLE", "RESET ALL", NULL };
+#define RESET_USER "RESET SESSION AUTHORIZATION"
+#define RESET_ROLE "RESET ROLE"
+#define RESET_SETTINGS "RESET ALL"
+#define RESET_ALL RESET_USER "; " RESET_ROLE "; " RESET_SETTINGS
+static const char *const reset_all[] = { RESET_USER, RESET_ROLE, RESET_SETTINGS,
+	NULL };
 
 static const char *const nothing[] = { NULL };
 
@@ -67,37 +75,57 @@ struct transaction {
 	char savepoint[40]; /* a name that no handler uses by chance */
 	int64_t xid;
 	bool held;
+	int64_t marker; /* with a mark: the state before */
+	bool committed; /* with a mark: already, with the end of its unit */
 	size_t completed;
 	bool aborted; /* rolled back, and with it all units so far */
 	/* The SQLSTATE of the COMMIT, if a handler is the cause of its failure. */
 	char sqlstate[PG_SQLSTATE_SIZE];
 };
 
-static int begin_units(struct transaction *work, struct postern_error *error) {
+static int64_t text_int(const struct pg_query *query, int column) {
+	return strtoll(PQgetvalue(query->result, 0, column), NULL, 10);
+}
+
+/* Begin, and take the marker, in one round trip. */
+static int begin_marked(struct transaction *work, struct postern_error *error) {
 	struct pg_connection *connection = work->connection;
-	struct pg_store *self = connection->store;
-	work->aborted = false;
-	work->completed = 0;
-	work->sqlstate[0] = '\0';
-	work->xid = 0;
-	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
-	(void)snprintf(work->savepoint, sizeof work->savepoint, "postern_%llx",
-			(unsigned long long)work->pledge);
+	const struct postern_unit *unit = work->units;
+	/* 0 would be without end. */
+	int64_t wait_ms = unit->wait_ms < INT32_MAX ? unit->wait_ms : INT32_MAX;
+	struct pg_mark_texts texts;
+	char script[sizeof texts + 200];
+	postern__pg_mark_texts(connection->store, unit->mark, unit->fence,
+			wait_ms > 0 ? wait_ms : 1, &texts);
+	(void)snprintf(script, sizeof script,
+			PG_BEGIN_UNITS
+			"; SET LOCAL lock_timeout = %s; SELECT before, xid"
+			" FROM @begin_marked_1(%lld, %s, %s, '%s', '%s', %s)",
+			texts.wait, (long long)work->pledge,
+			texts.now[0] ? texts.now : "NULL", texts.wait, texts.handlers,
+			texts.keys, texts.fence);
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	int r = postern__pg_run_script(&query, script, error);
+	if (r == POSTERN_OK) {
+		work->held = true;
+		work->marker = text_int(&query, 0);
+		work->xid = text_int(&query, 1);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int begin_deliveries(struct transaction *work,
+		struct postern_error *error) {
 	static const char *const begin[] = { PG_BEGIN_UNITS, NULL };
 	struct pg_query query;
-	int r;
-	postern__pg_query(&query, connection);
-	if (work->units->mark) {
-		postern__pg_int8(&query, work->pledge);
-		r = postern__pg_run_between(&query, begin,
-				"SELECT true, @begin_marked_1($1)", nothing, error);
-	} else {
-		postern__pg_node(&query, work->node);
-		postern__pg_lock_of(&query, work->lock);
-		postern__pg_int8(&query, work->pledge);
-		r = postern__pg_run_between(&query, begin,
-				"SELECT * FROM @begin_units_1($1, $2, $3, $4)", nothing, error);
-	}
+	postern__pg_query(&query, work->connection);
+	postern__pg_node(&query, work->node);
+	postern__pg_lock_of(&query, work->lock);
+	postern__pg_int8(&query, work->pledge);
+	int r = postern__pg_run_between(&query, begin,
+			"SELECT * FROM @begin_units_1($1, $2, $3, $4)", nothing, error);
 	if (r == POSTERN_OK) {
 		work->held = postern__pg_get(&query, 0, 0) != 0;
 		work->xid = postern__pg_get(&query, 0, 1);
@@ -106,40 +134,43 @@ static int begin_units(struct transaction *work, struct postern_error *error) {
 	return r;
 }
 
-/* Set the savepoint and take the marker. *starts_out is 0, and the unit has its
-   code, if it was not unknown. */
-static int start_marked(struct transaction *work, struct postern_unit *unit,
-		const char *const before[], int64_t *starts_out,
-		struct postern_error *error) {
-	struct pg_query query;
-	postern__pg_query(&query, work->connection);
-	postern__pg_now(&query);
-	postern__pg_int8(&query, unit->wait_ms);
-	postern__pg_mark(&query, unit->mark);
-	postern__pg_int8(&query, (int64_t)unit->fence);
-	int r = postern__pg_run_between(&query, before,
-			"SELECT @mark_take_1($1, $2, $3, $4, $5)", nothing, error);
-	if (r == POSTERN_OK) {
-		int64_t state = postern__pg_get(&query, 0, 0);
-		*starts_out = state == POSTERN_MARK_UNKNOWN;
-		unit->code = state == POSTERN_MARK_UNKNOWN ? POSTERN_OK
-					 : state == POSTERN_MARK_DONE  ? POSTERN_E_DUPLICATE
-												   : POSTERN_E_BUSY;
-	}
-	postern__pg_end(&query);
-	return r;
+static int begin_units(struct transaction *work, struct postern_error *error) {
+	struct pg_store *self = work->connection->store;
+	work->aborted = false;
+	work->committed = false;
+	work->completed = 0;
+	work->sqlstate[0] = '\0';
+	work->xid = 0;
+	work->pledge = (int64_t)(self->random->next(self->random->context) >> 1);
+	(void)snprintf(work->savepoint, sizeof work->savepoint, "postern_%llx",
+			(unsigned long long)work->pledge);
+	return work->units->mark ? begin_marked(work, error)
+							 : begin_deliveries(work, error);
+}
+
+/* The marker was taken when the transaction began. *starts_out is 0, and the
+   unit has its code, if it was not unknown. */
+static void start_marked(const struct transaction *work,
+		struct postern_unit *unit, int64_t *starts_out) {
+	bool unknown = work->marker == POSTERN_MARK_UNKNOWN;
+	*starts_out = unknown;
+	unit->code = unknown                             ? POSTERN_OK
+				 : work->marker == POSTERN_MARK_DONE ? POSTERN_E_DUPLICATE
+													 : POSTERN_E_BUSY;
 }
 
 /* Set the savepoint and remove the delivery from the open ones. *starts_out is
    0 if the lease is lost. */
 static int start_unit(struct transaction *work, struct postern_unit *unit,
 		int64_t *starts_out, struct postern_error *error) {
-	char mark[80];
-	(void)snprintf(mark, sizeof mark, "SAVEPOINT %s", work->savepoint);
-	const char *const before[] = { mark, NULL };
 	if (unit->mark) {
-		return start_marked(work, unit, before, starts_out, error);
+		start_marked(work, unit, starts_out);
+		return POSTERN_OK;
 	}
+	char savepoint[80];
+	(void)snprintf(savepoint, sizeof savepoint, "SAVEPOINT %s",
+			work->savepoint);
+	const char *const before[] = { savepoint, NULL };
 	struct pg_query query;
 	postern__pg_query(&query, work->connection);
 	postern__pg_node(&query, work->node);
@@ -155,17 +186,19 @@ static int start_unit(struct transaction *work, struct postern_unit *unit,
 	return r;
 }
 
+/* Reset the session, confirm the marker, and commit, in one round trip. */
 static int complete_marked(struct transaction *work,
-		const struct postern_unit *unit, const char *const after[],
 		struct postern_error *error) {
-	struct pg_query query;
-	postern__pg_query(&query, work->connection);
-	postern__pg_int8(&query, work->xid);
-	postern__pg_mark(&query, unit->mark);
-	postern__pg_int8(&query, (int64_t)unit->fence);
-	int r = postern__pg_run_between(&query, reset_all,
-			"SELECT @mark_end_1($1, $2, $3, $4)", after, error);
-	postern__pg_end(&query);
+	struct pg_connection *connection = work->connection;
+	struct pg_units units = { work->units, work->count };
+	char script[256];
+	(void)snprintf(script, sizeof script,
+			RESET_ALL "; SELECT @mark_end_1(%lld), "
+					  "pg_advisory_unlock_all(); " FORGET_STATEMENTS "; COMMIT",
+			(long long)work->pledge);
+	int r = postern__pg_end_known(connection, work->xid,
+			postern__pg_confirm_units, &units, script, error);
+	work->committed = r == POSTERN_OK;
 	return r;
 }
 
@@ -175,12 +208,7 @@ static int complete_unit(struct transaction *work,
 		struct postern_error *error) {
 	char release[80];
 	(void)snprintf(release, sizeof release, "RELEASE %s", work->savepoint);
-	/* A statement of its own, so that a pooler that tracks prepared statements
-	   sees it. */
 	const char *const after[] = { FORGET_STATEMENTS, release, NULL };
-	if (unit->mark) {
-		return complete_marked(work, unit, after, error);
-	}
 	bool done = unit->outcome.kind == POSTERN_DONE;
 	const char *reason = unit->outcome.reason;
 	struct pg_query query;
@@ -411,6 +439,13 @@ static bool has_collided(const struct transaction *work,
 static int roll_back_unit(struct transaction *work,
 		struct postern_error *error) {
 	char sql[200];
+	if (work->units->mark) {
+		/* In one transaction: a pooler may give away the session after it. */
+		return postern__pg_script(work->connection,
+				"ROLLBACK AND CHAIN; " FORGET_LOCKS "; " FORGET_STATEMENTS
+				"; COMMIT",
+				error);
+	}
 	(void)snprintf(sql, sizeof sql,
 			"ROLLBACK TO %s; RELEASE %s; " FORGET_LOCKS "; " FORGET_STATEMENTS,
 			work->savepoint, work->savepoint);
@@ -460,8 +495,11 @@ static int run_under_savepoint(struct transaction *work,
 	if (r != POSTERN_OK) {
 		return r;
 	}
+	if (starts == 0 && unit->mark) {
+		return POSTERN_OK; /* nothing is left in the session */
+	}
 	if (starts == 0) {
-		unit->code = unit->mark ? unit->code : POSTERN_E_STALE;
+		unit->code = POSTERN_E_STALE;
 		return roll_back_unit(work, error);
 	}
 	postern__point("postgres-unit.before");
@@ -473,13 +511,17 @@ static int run_under_savepoint(struct transaction *work,
 	*collided_out = has_collided(work, unit);
 	work->connection->sqlstate[0] = '\0'; /* errors before this are handled */
 	if (postern__unit_completes(unit)) {
-		r = complete_unit(work, unit, starts, error);
+		r = unit->mark ? complete_marked(work, error)
+					   : complete_unit(work, unit, starts, error);
 		if (r == POSTERN_OK || !is_handler_fault(work->connection)) {
 			return attribute_failure(work, unit, r, error);
 		}
 		/* The handler has left the transaction in another state. */
 		refuse_for_error(unit, work->connection->sqlstate,
 				work->connection->error_text);
+	}
+	if (PQtransactionStatus(work->connection->link) == PQTRANS_IDLE) {
+		return POSTERN_OK; /* it was the COMMIT that failed */
 	}
 	return attribute_failure(work, unit, roll_back_unit(work, error), error);
 }
@@ -592,10 +634,12 @@ static int run_transaction(struct transaction *work,
 		connection->lost = true;
 	}
 	if (r != POSTERN_OK || work->aborted || work->completed == 0) {
-		(void)postern__pg_finish(connection, POSTERN_E_STALE, NULL);
+		if (PQtransactionStatus(connection->link) != PQTRANS_IDLE) {
+			(void)postern__pg_finish(connection, POSTERN_E_STALE, NULL);
+		}
 		return r;
 	}
-	r = commit_units(work, error);
+	r = work->committed ? POSTERN_OK : commit_units(work, error);
 	for (size_t i = 0; r == POSTERN_OK && i < work->count; i++) {
 		work->units[i].committed = postern__unit_completes(&work->units[i]);
 	}

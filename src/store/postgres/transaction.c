@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "base/point.h"
+#include "store/postgres/marked.h"
 #include "store/postgres/postgres.h"
 
 /* How long to wait before the status of a transaction is read again. */
@@ -70,12 +71,13 @@ static bool is_commit(const struct pg_query *query) {
 	return PQcmdStatus(query->result)[0] == 'C';
 }
 
-static int send_commit(struct pg_connection *connection,
+/* Run COMMIT, or a script that ends with it. */
+static int run_commit(struct pg_connection *connection, const char *script,
 		struct postern_error *error) {
 	struct pg_query query;
-	postern__point("postgres-commit.before");
-	if (postern__point_fails("postgres-commit.unsent")) {
-		return postern__pg_cut(connection, error);
+	if (script) {
+		/* COMMIT is not executed if a statement before it fails. */
+		return postern__pg_script(connection, script, error);
 	}
 	postern__pg_query(&query, connection);
 	int r = postern__pg_run(&query, "COMMIT", error);
@@ -84,6 +86,16 @@ static int send_commit(struct pg_connection *connection,
 				"the transaction was rolled back");
 	}
 	postern__pg_end(&query);
+	return r;
+}
+
+static int send_commit(struct pg_connection *connection, const char *script,
+		struct postern_error *error) {
+	postern__point("postgres-commit.before");
+	if (postern__point_fails("postgres-commit.unsent")) {
+		return postern__pg_cut(connection, error);
+	}
+	int r = run_commit(connection, script, error);
 	postern__point("postgres-commit.after");
 	if (r == POSTERN_OK && postern__point_fails("postgres-commit.unheard")) {
 		r = postern__pg_cut(connection, error);
@@ -94,7 +106,7 @@ static int send_commit(struct pg_connection *connection,
 int postern__pg_finish(struct pg_connection *connection, int r,
 		struct postern_error *error) {
 	if (r == POSTERN_OK) {
-		return send_commit(connection, error);
+		return send_commit(connection, NULL, error);
 	}
 	if (!connection->lost) {
 		bool collided = connection->collided;
@@ -182,10 +194,11 @@ static int determine_outcome(struct pg_connection *connection, int64_t xid,
 	return r;
 }
 
-int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
-		pg_work *confirm, void *context, int r, struct postern_error *error) {
-	int done = postern__pg_finish(connection, r, error);
-	if (r != POSTERN_OK || done == POSTERN_OK || !connection->lost) {
+/* COMMIT had the result `done`: if the response was lost, the one it had. */
+static int resolve_commit(struct pg_connection *connection, int64_t xid,
+		pg_work *confirm, void *context, int done,
+		struct postern_error *error) {
+	if (done == POSTERN_OK || !connection->lost) {
 		return done;
 	}
 	bool committed = false;
@@ -201,4 +214,19 @@ int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
 		return known;
 	}
 	return committed ? POSTERN_OK : done;
+}
+
+int postern__pg_finish_known(struct pg_connection *connection, int64_t xid,
+		pg_work *confirm, void *context, int r, struct postern_error *error) {
+	int done = postern__pg_finish(connection, r, error);
+	return r != POSTERN_OK ? done
+						   : resolve_commit(connection, xid, confirm, context,
+									 done, error);
+}
+
+int postern__pg_end_known(struct pg_connection *connection, int64_t xid,
+		pg_work *confirm, void *context, const char *script,
+		struct postern_error *error) {
+	int done = send_commit(connection, script, error);
+	return resolve_commit(connection, xid, confirm, context, done, error);
 }

@@ -2266,31 +2266,49 @@ $$;
 
 -- What all rows of a marker say together, and how many there are: before, how
 -- long a lease lasts, whether all have the fence, whether a lease has another.
+-- In PL/pgSQL, which keeps the plans; a function in SQL would be planned for
+-- each call, and this runs for every copy of a message.
 CREATE FUNCTION @mark_read_1(p_now bigint, p_handler bigint[], p_key uuid[],
 	p_fence bigint, OUT before integer, OUT remaining bigint, OUT mine boolean,
-	OUT rival boolean, OUT present bigint) LANGUAGE sql STABLE AS $$
-	SELECT coalesce(max(s.state), 0),
-		coalesce(max(s.lease_until - coalesce(p_now, @now_ms()))
-			FILTER (WHERE s.state = 1), 0),
-		coalesce(bool_and(s.fence = p_fence), true),
-		coalesce(bool_or(s.state = 1 AND s.fence <> p_fence), false),
-		count(*)
-	FROM (SELECT m.fence, m.lease_until,
-			@mark_state_1(m.lease_until, m.at, coalesce(p_now, @now_ms()))
-				AS state
-		FROM unnest(p_handler, p_key) AS k (handler, key)
-		JOIN @marker m ON m.handler = k.handler AND m.key = k.key
-		WHERE m.lease_until <> 1) AS s
-$$;
+	OUT rival boolean, OUT present bigint) LANGUAGE plpgsql STABLE
+	SET enable_seqscan = off AS $$
+DECLARE
+	v_fence bigint;
+	v_until bigint;
+	v_at bigint;
+	v_state integer;
+BEGIN
+	before := 0;
+	remaining := 0;
+	mine := true;
+	rival := false;
+	present := 0;
+	FOR i IN 1 .. cardinality(p_key) LOOP
+		SELECT fence, lease_until, at INTO v_fence, v_until, v_at FROM @marker
+			WHERE handler = p_handler[i] AND key = p_key[i]
+			AND lease_until <> 1;
+		CONTINUE WHEN NOT FOUND;
+		p_now := coalesce(p_now, @now_ms());
+		v_state := @mark_state_1(v_until, v_at, p_now);
+		before := greatest(before, v_state);
+		mine := mine AND v_fence = p_fence;
+		present := present + 1;
+		IF v_state = 1 THEN
+			remaining := greatest(remaining, v_until - p_now);
+			rival := rival OR v_fence <> p_fence;
+		END IF;
+	END LOOP;
+END $$;
 
 CREATE FUNCTION @mark_write_1(p_handler bigint[], p_key uuid[], p_fence bigint,
-	p_until bigint, p_now bigint) RETURNS void LANGUAGE sql AS $$
+	p_until bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
 	INSERT INTO @marker (handler, key, fence, lease_until, at)
 		SELECT k.handler, k.key, p_fence, p_until, p_now
 		FROM unnest(p_handler, p_key) AS k (handler, key)
 		ON CONFLICT (handler, key) DO UPDATE SET fence = excluded.fence,
-			lease_until = excluded.lease_until, at = excluded.at
-$$;
+			lease_until = excluded.lease_until, at = excluded.at;
+END $$;
 
 -- Locks the rows of a marker, which exist then, against other transactions. The
 -- keys are in ascending order, so that two transactions cannot deadlock. Waits
@@ -2375,17 +2393,6 @@ BEGIN
 	END IF;
 END $$;
 
--- Begins a transaction with a marker instead of deliveries, see begin_units_1.
-CREATE FUNCTION @begin_marked_1(p_pledge bigint, OUT xid bigint)
-	LANGUAGE plpgsql AS $$
-DECLARE
-	v_path text;
-BEGIN
-	INSERT INTO @pledge (id) VALUES (p_pledge);
-	v_path := @look_away_1();
-	xid := pg_current_xact_id()::text::bigint;
-END $$;
-
 -- Takes the marker inside the transaction that runs its function: done if it was
 -- unknown. Returns the state before.
 CREATE FUNCTION @mark_take_1(p_now bigint, p_wait bigint, p_handler bigint[],
@@ -2407,22 +2414,55 @@ BEGIN
 	RETURN s.before;
 END $$;
 
--- The end of a marked function: resets the session, see end_unit_1.
-CREATE FUNCTION @mark_end_1(p_xid bigint, p_handler bigint[], p_key uuid[],
-	p_fence bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Begins a transaction with a marker instead of deliveries, see begin_units_1,
+-- under a lock_timeout. Returns the marker's state before, and the transaction's
+-- id if it was unknown. Each statement and each expression of PL/pgSQL is
+-- prepared once in a transaction, so there are few for a key that is new.
+CREATE FUNCTION @begin_marked_1(p_pledge bigint, p_now bigint, p_wait bigint,
+	p_handler bigint[], p_key uuid[], p_fence bigint, OUT before integer,
+	OUT xid bigint) LANGUAGE plpgsql AS $$
 DECLARE
-	s record;
+	v_seen boolean;
 BEGIN
-	PERFORM @forget_1();
-	IF pg_current_xact_id()::text::bigint <> p_xid THEN
+	WITH m AS (
+		INSERT INTO @marker (handler, key, fence, lease_until, at)
+			SELECT p_handler[1], p_key[1], p_fence, 0,
+				coalesce(p_now, @now_ms())
+			WHERE cardinality(p_key) = 1
+			ON CONFLICT (handler, key) DO NOTHING
+			RETURNING fence
+	)
+	INSERT INTO @pledge (id) SELECT p_pledge FROM m
+		RETURNING 0, pg_current_xact_id()::text::bigint,
+			substr('@', 2, length('@') - 3) = ANY (current_schemas(false))
+		INTO before, xid, v_seen;
+	IF before IS NULL THEN
+		before := @mark_take_1(p_now, p_wait, p_handler, p_key, p_fence);
+		IF before = 0 THEN
+			INSERT INTO @pledge (id) VALUES (p_pledge);
+			xid := pg_current_xact_id()::text::bigint;
+			v_seen := true;
+		END IF;
+	END IF;
+	RESET lock_timeout;
+	IF v_seen THEN
+		PERFORM @look_away_1();
+	END IF;
+END $$;
+
+-- The end of a marked function, whose session was reset: what else forget_1 does,
+-- and the end of the pledge. As the pledge is there, so is the marker, and this is
+-- the transaction in which both were written.
+CREATE FUNCTION @mark_end_1(p_pledge bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	DELETE FROM @pledge WHERE id = p_pledge;
+	IF NOT FOUND THEN
 		RAISE 'handler ended the transaction itself'
 			USING ERRCODE = 'invalid_transaction_termination';
 	END IF;
-	s := @mark_read_1(NULL, p_handler, p_key, p_fence);
-	IF s.before <> 2 OR NOT s.mine OR s.present < cardinality(p_key) THEN
-		RAISE 'handler rolled back to before its delivery began'
-			USING ERRCODE = 'invalid_transaction_termination';
-	END IF;
+	DISCARD TEMP;
+	EXECUTE 'CLOSE ALL';
+	UNLISTEN *;
 END $$;
 
 -- Removes what has been done for longer than p_older ms among the next p_max
