@@ -378,6 +378,18 @@ static void print_status(const json_t *answer, const char *status) {
 	(void)fputc('\n', stdout);
 }
 
+/* A message that is a copy by another key is not stored, so its generated id
+   finds nothing. */
+static void print_made_id(const struct letter *letter, const json_t *answer,
+		const char *status) {
+	json_int_t seq = json_integer_value(json_object_get(answer, "seq"));
+	if (status && strcmp(status, "duplicate") == 0 && seq > 0) {
+		postern__note_print("a copy of #%lld", (long long)seq);
+	} else {
+		postern__note_print("id %s", letter->id);
+	}
+}
+
 static int print_answer(const struct postern__cli *cli,
 		const struct letter *letter, const struct postern__reply *answer) {
 	const char *status = postern__reply_text(answer->json, "status");
@@ -397,7 +409,7 @@ static int print_answer(const struct postern__cli *cli,
 		postern__err_print("note: no handler wants the message: dropped");
 	}
 	if (letter->id == letter->uuid && !cli->json) {
-		postern__note_print("id %s", letter->id);
+		print_made_id(letter, answer->json, status);
 	}
 	return POSTERN__EXIT_OK;
 }

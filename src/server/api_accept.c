@@ -26,7 +26,9 @@
 void postern__write_identity(struct postern__buf *body, const char *store,
 		const char *id, const char *source, int64_t seq) {
 	postern__json_pair_text(body, "store", store);
-	postern__json_pair_text(body, "id", id);
+	if (id) {
+		postern__json_pair_text(body, "id", id);
+	}
 	postern__json_pair_text(body, "source", source);
 	if (seq > 0) {
 		postern__json_pair_int(body, "seq", seq);
@@ -120,12 +122,21 @@ void postern__write_receipt(struct postern__response *response,
 	}
 }
 
+/* The id in the response; NULL: none. A copy's generated id is not stored. */
+static const char *answered_id(const struct postern_receipt *receipt,
+		const char *id, bool made_id) {
+	int code = receipt->error.code;
+	bool copy = code == POSTERN_E_DUPLICATE || code == POSTERN_E_CONFLICT;
+	return made_id && copy && receipt->seq > 0 ? NULL : id;
+}
+
 /* State of a message in postern_box_accept_async(). */
 struct postern__awaited {
 	struct postern__response *response;
 	postern__api_done *done;
 	void *done_context;
 	bool answered;      /* the channel runs its handlers before it answers */
+	bool made_id;       /* the id was generated here */
 	const char *store;  /* its name, which outlives us */
 	const char *source; /* in text */
 	char text[];        /* the id, followed by the source */
@@ -135,15 +146,18 @@ void postern__awaited_finish(void *context,
 		const struct postern_receipt *receipt) {
 	struct postern__awaited *awaited = context;
 	postern__write_receipt(awaited->response, receipt, awaited->answered,
-			awaited->store, awaited->text, awaited->source);
+			awaited->store,
+			answered_id(receipt, awaited->text, awaited->made_id),
+			awaited->source);
 	postern__response_check(awaited->response);
 	awaited->done(awaited->done_context);
 	free(awaited);
 }
 
 struct postern__awaited *postern__awaited_create(struct postern__call *call,
-		const struct postern__open_store *store, const char *id,
-		const char *source, bool answered) {
+		const struct postern__open_store *store,
+		const struct postern__draft *draft, const char *source, bool answered) {
+	const char *id = draft->message.id;
 	size_t id_size = strlen(id) + 1;
 	size_t source_size = strlen(source) + 1;
 	struct postern__awaited *awaited =
@@ -153,6 +167,7 @@ struct postern__awaited *postern__awaited_create(struct postern__call *call,
 		awaited->done = call->done;
 		awaited->done_context = call->done_context;
 		awaited->answered = answered;
+		awaited->made_id = id == draft->id;
 		awaited->store = store->name;
 		awaited->source = awaited->text + id_size;
 		memcpy(awaited->text, id, id_size);
@@ -163,16 +178,16 @@ struct postern__awaited *postern__awaited_create(struct postern__call *call,
 
 static int accept_async(struct postern__call *call,
 		const struct postern__open_store *store,
-		const struct postern_message *message, const char *source,
-		bool answered, struct postern_error *error) {
+		const struct postern__draft *draft, const char *source, bool answered,
+		struct postern_error *error) {
 	struct postern__awaited *awaited =
-			postern__awaited_create(call, store, message->id, source, answered);
+			postern__awaited_create(call, store, draft, source, answered);
 	if (!awaited) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
 	/* From here on another thread may complete the response. */
-	int r = postern_box_accept_async(store->box, call->parts[0], message,
-			postern__awaited_finish, awaited, error);
+	int r = postern_box_accept_async(store->box, call->parts[0],
+			&draft->message, postern__awaited_finish, awaited, error);
 	if (r != POSTERN_OK) {
 		free(awaited);
 		return r;
@@ -205,8 +220,8 @@ void postern__route_accept(struct postern__call *call) {
 	const char *source = draft.message.source ? draft.message.source : channel;
 	struct postern_receipt receipt = { .seq = 0 };
 	if (call->done) {
-		receipt.error.code = accept_async(call, store, &draft.message, source,
-				answered, &receipt.error);
+		receipt.error.code = accept_async(call, store, &draft, source, answered,
+				&receipt.error);
 		if (receipt.error.code == POSTERN_OK) {
 			return;
 		}
@@ -220,6 +235,7 @@ void postern__route_accept(struct postern__call *call) {
 			receipt.error.code = r;
 		}
 	}
+	const char *id = draft.message.id;
 	postern__write_receipt(call->response, &receipt, answered, store->name,
-			draft.message.id, source);
+			answered_id(&receipt, id, id == draft.id), source);
 }

@@ -259,9 +259,10 @@ static void report_refusal(struct postern__call *call,
 }
 
 static void accept_message(struct postern__call *call,
-		const struct target *target, const struct postern_message *message) {
+		const struct target *target, const struct postern__draft *draft) {
+	const struct postern_message *message = &draft->message;
 	struct postern__awaited *awaited = postern__awaited_create(call,
-			target->store, message->id,
+			target->store, draft,
 			message->source ? message->source : target->channel,
 			postern__box_runs_inline(target->store->box, target->channel));
 	if (!awaited) {
@@ -307,5 +308,5 @@ void postern__route_webhook(struct postern__call *call) {
 		draft.message.source = target.settings->source;
 	}
 	draft.message.transport = "webhook";
-	accept_message(call, &target, &draft.message);
+	accept_message(call, &target, &draft);
 }

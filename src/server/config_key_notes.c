@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Key rules that are valid and probably not what was meant: those that make two
- * messages of one correlation copies of each other, and those that look at a
- * header that no message has.
+ * messages of one correlation, or of two types, copies of each other, and those
+ * that look at a header that no message has.
  */
 
 #include <postern/message.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/pattern.h"
 #include "core/key_rules.h"
 #include "server/api.h"
 #include "server/config.h"
@@ -119,6 +120,57 @@ static void note_rule(const struct notes *notes,
 	}
 }
 
+static bool has_json(const struct postern_key_rule *given) {
+	struct postern__key_rule rule;
+	bool found = false;
+	if (postern__key_rule_parse(&rule, given->rule, NULL)) {
+		return false;
+	}
+	for (size_t i = 0; i < rule.part_count; i++) {
+		found = found || rule.parts[i].kind == POSTERN__KEY_JSON;
+	}
+	return found;
+}
+
+/* The rule of a channel that messages of a type have. */
+static const struct postern_key_rule *
+rule_of_type(const struct postern__config_channel *channel, const char *type) {
+	for (size_t i = 0; i < channel->key_rule_count; i++) {
+		const struct postern_key_rule *rule = &channel->key_rules[i];
+		if (!rule->type || postern__pattern_match(rule->type,
+								   strlen(rule->type), type, strlen(type))) {
+			return rule;
+		}
+	}
+	return NULL;
+}
+
+/* Two types that handlers of the channel name and that have this rule. */
+static void note_joined_types(const struct notes *notes,
+		const struct postern__config_channel *channel,
+		const struct postern_key_rule *rule) {
+	const char *first = NULL;
+	for (size_t i = 0; i < channel->handler_count; i++) {
+		const struct postern__config_handler *handler = &channel->handlers[i];
+		for (size_t j = 0; j < handler->type_count; j++) {
+			const char *type = handler->types[j];
+			if (rule_of_type(channel, type) != rule ||
+					(first && strcmp(first, type) == 0)) {
+				continue;
+			}
+			if (first) {
+				add(notes,
+						"by its key '%s' messages of the types '%s' and '%s' "
+						"with the same value are copies; give each type a rule "
+						"of its own: {%s: \"%s\", …}",
+						rule->rule, first, type, first, rule->rule);
+				return;
+			}
+			first = type;
+		}
+	}
+}
+
 void postern__config_key_notes(const struct postern__config *config,
 		postern__config_remark *note, void *context) {
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
@@ -128,6 +180,9 @@ void postern__config_key_notes(const struct postern__config *config,
 			channel->line, channel->column };
 		for (size_t j = 0; j < channel->key_rule_count; j++) {
 			note_rule(&notes, &channel->key_rules[j], NULL, 0);
+			if (has_json(&channel->key_rules[j])) {
+				note_joined_types(&notes, channel, &channel->key_rules[j]);
+			}
 		}
 		for (size_t j = 0; j < channel->handler_count; j++) {
 			const struct postern__config_handler *handler =

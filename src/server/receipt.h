@@ -12,10 +12,11 @@ struct postern__buf;
 struct postern__call;
 struct postern__open_store;
 struct postern__request;
+struct postern__draft;
 struct postern__response;
 
-/* Write members into an open object: those that name a stored message, and
-   whether an accepted message is parked, and why. */
+/* Write members into an open object: those that name a stored message (an id of
+   NULL is left out), and whether an accepted message is parked, and why. */
 void postern__write_identity(struct postern__buf *body, const char *store,
 		const char *id, const char *source, int64_t seq);
 void postern__write_parked(struct postern__buf *body,
@@ -34,11 +35,12 @@ void postern__write_answered(struct postern__buf *body, const char *store,
  * A response that waits for the receipt of its message: create it, then have
  * postern__awaited_finish() called with it, exactly once, or free() it. The
  * response belongs to that call, which completes it. NULL: out of memory.
+ * An id that was generated is not in the response to a copy.
  */
 struct postern__awaited;
 struct postern__awaited *postern__awaited_create(struct postern__call *call,
-		const struct postern__open_store *store, const char *id,
-		const char *source, bool answered);
+		const struct postern__open_store *store,
+		const struct postern__draft *draft, const char *source, bool answered);
 void postern__awaited_finish(void *context,
 		const struct postern_receipt *receipt);
 

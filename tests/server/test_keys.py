@@ -64,6 +64,10 @@ def business_key(place):
     equal(first["status"], "accepted")
     again = send(place, order("7", time=2))
     equal((again["status"], again["seq"]), ("duplicate", first["seq"]))
+    text = place.ok("send", "orders", "--type", "order.placed",
+                    stdin=order(7))
+    equal((text.out, f"a copy of #{first['seq']}" in text.err),
+          ("duplicate\n", True))
     other = send(place, order(8))
     equal(other["status"], "accepted")
     equal(states(place, other["seq"], "welcome"),
@@ -85,8 +89,11 @@ def over_http(place):
     status, first = post(place, "raw", '{"id": 1}')
     equal((status, first["status"], len(first["id"])), (202, "accepted", 32))
     status, again = post(place, "raw", '{"id": 1, "t": 1}')
-    equal((status, again["status"], again["seq"]),
-          (200, "duplicate", first["seq"]))
+    # The id that was generated for it is that of no message.
+    equal((status, again["status"], again["seq"], "id" in again),
+          (200, "duplicate", first["seq"], False))
+    status, again = post(place, "raw", '{"id": 1}', "Idempotency-Key: mine")
+    equal((status, again["id"]), (200, "mine"))
     # missing_key: process
     equal(post(place, "raw", "{}")[0], 202)
     equal(post(place, "raw", "{}")[0], 202)
@@ -94,7 +101,8 @@ def over_http(place):
     equal(post(place, "orders", "{}")[0], 422)
     equal(post(place, "strict", "{}")[0], 422)
     equal(post(place, "strict", '{"id": 1}')[0], 202)
-    equal(post(place, "strict", '{"id": 1, "t": 1}')[0], 409)
+    status, conflict = post(place, "strict", '{"id": 1, "t": 1}')
+    equal((status, "id" in conflict), (409, False))
     event = ["ce-specversion: 1.0", "ce-source: shop", "ce-type: order.placed"]
     equal(post(place, "orders", order(9), *event, "ce-id: a")[0], 202)
     equal(post(place, "orders", order(9), *event, "ce-id: b")[0], 200)
@@ -144,6 +152,15 @@ def noted(place):
     text = place.ok("check").out
     equal("channel 'raw': by its key 'correlation-id' two messages" in text, True)
     equal("use the rule correlation-id" in text, True)
+    joined = CONFIG.replace("audit: {", "audit: {types: [order.placed, "
+                            "order.shipped], ")
+    place.configure(joined)
+    equal("channel 'raw': by its key 'json:/id' messages of the types "
+          "'order.placed' and 'order.shipped'" in place.ok("check").out, True)
+    place.configure(joined.replace(
+        "key: json:/id\n    missing_key",
+        "key: {order.placed: json:/id, default: json:/id}\n    missing_key"))
+    equal("by its key" in place.ok("check").out, False)
     place.configure(CONFIG)
     text = place.ok("check").out
     equal("by its key" in text or "is not stored" in text, False)
