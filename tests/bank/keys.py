@@ -48,6 +48,11 @@ KEYS = [
         *every_store("the window of a handler holds for keys under its aliases"),
     ),
     Bug(
+        "function-session-kept",
+        "what a guarded function sets in its session is there for the next one",
+        ("unit/test_postgres_guard", "a function leaves nothing in its session"),
+    ),
+    Bug(
         "memory-key-before-run",
         "a key in memory is remembered before its function has succeeded",
         ("unit/test_dedupe_memory", "a run that failed leaves no key in memory"),
