@@ -420,6 +420,22 @@ def _(place):
                                [{"name": "Kind", "value": "k"}]))
 
 
+@case("publish_many pairs bodies and ids by their order, not by their indices")
+def _(place):
+    begin(place)
+
+    def many(bodies, ids):
+        return SERVER.sql("SELECT unnest(postern.publish_many('orders', 't',"
+                          f" '{bodies}'::text[], '{ids}'::text[]))")
+
+    equal(many("{a1,b2}", "[0:1]={a,b}"), ["a", "b"])
+    equal(many("[5:6]={c3,d4}", "{c,d}"), ["c", "d"])
+    equal(many("{{e5},{f6}}", "{{e},{f}}"), ["e", "f"])
+    equal(place.process(), 6)
+    equal(SERVER.sql("SELECT id || body FROM public.effect ORDER BY id"),
+          ["aa1", "bb2", "cc3", "dd4", "ee5", "ff6"])
+
+
 @case("messages staged in a channel that no node has are reported everywhere")
 def _(place):
     begin(place)

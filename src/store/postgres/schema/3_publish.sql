@@ -192,7 +192,7 @@ CREATE FUNCTION @stage_1(p_channel text, p_type text, p_bodies text[],
 	RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER
 	SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	v_ids text[] := coalesce(p_ids, '{}');
+	v_ids text[];
 	v_bad text;
 	v_content_type text := coalesce(@header_1(p_headers, 'content-type'),
 		p_content_type);
@@ -232,15 +232,17 @@ BEGIN
 		RAISE 'postern.publish: the source is empty, or the headers are not '
 			'a JSON object of texts' USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	PERFORM @check_id_1(id) FROM unnest(v_ids) AS id WHERE id IS NOT NULL;
+	PERFORM @check_id_1(id) FROM unnest(p_ids) AS id WHERE id IS NOT NULL;
 	PERFORM @check_attribute_1('the type', p_type, 1024),
 		@check_attribute_1('the source', p_source, 1024),
 		@check_attribute_1('the subject', p_subject, 1024),
 		@check_attribute_1('the traceparent', v_traceparent, 256),
 		@check_attribute_1('the content type', v_content_type, 1024),
 		@check_attribute_1('the correlation id', v_correlation_id, 1024);
-	v_ids := ARRAY(SELECT coalesce(v_ids[n], gen_random_uuid()::text)
-		FROM generate_series(1, cardinality(p_bodies)) n ORDER BY n);
+	-- In the order of the items, whatever the bounds of the arrays are.
+	v_ids := ARRAY(SELECT coalesce(b.id, gen_random_uuid()::text)
+		FROM unnest(p_bodies, p_ids) WITH ORDINALITY AS b (body, id, n)
+		ORDER BY b.n);
 	INSERT INTO @staged (channel, id, source, type, subject, content_type,
 			correlation_id, traceparent, headers, body)
 		SELECT v_channel, b.id, p_source, p_type, p_subject, v_content_type,
