@@ -37,7 +37,7 @@ static void edit_one_delivery(struct postern__call *call,
 		goto out;
 	}
 	const struct postern__open_store *store = postern__call_of_seq(call, seq);
-	if (!store) {
+	if (!store || !postern__call_may_edit(call, store->box, seq)) {
 		goto out;
 	}
 	struct postern_change change = {

@@ -5,6 +5,9 @@
  */
 
 #include <inttypes.h>
+#include <postern/box.h>
+#include <postern/error.h>
+#include <postern/inspect.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,7 +85,7 @@ bool postern__call_may_handle(struct postern__call *call, const char *handler) {
 }
 
 bool postern__call_may_filter(struct postern__call *call,
-		const struct postern_filter *filter) {
+		struct postern_filter *filter) {
 	if (!is_narrowed(call)) {
 		return true;
 	}
@@ -93,9 +96,30 @@ bool postern__call_may_filter(struct postern__call *call,
 				call->request->grant->name);
 		return false;
 	}
-	return (!filter->channel || postern__call_may_use(call, filter->channel)) &&
-		   (!filter->handler ||
-				   postern__call_may_handle(call, filter->handler));
+	if (filter->handler && !postern__call_may_handle(call, filter->handler)) {
+		return false;
+	}
+	if (filter->channel) {
+		return postern__call_may_use(call, filter->channel);
+	}
+	filter->channel = channel_of(call->api->config, filter->handler)->name;
+	return true;
+}
+
+bool postern__call_may_edit(struct postern__call *call, struct postern_box *box,
+		int64_t seq) {
+	struct postern_detail *detail;
+	struct postern_error error;
+	if (!is_narrowed(call)) {
+		return true;
+	}
+	if (postern_box_get(box, seq, &detail, &error) != POSTERN_OK) {
+		postern__call_fail(call, &error);
+		return false;
+	}
+	bool may = postern__call_may_see(call, seq, detail->channel);
+	postern_detail_destroy(detail);
+	return may;
 }
 
 bool postern__call_may_see_bodies(const struct postern__call *call) {

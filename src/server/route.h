@@ -177,9 +177,13 @@ bool postern__call_may_see(struct postern__call *call, int64_t seq,
 		const char *channel);
 bool postern__call_may_handle(struct postern__call *call, const char *handler);
 /* The same for the deliveries that match: the filter must name a channel or a
-   handler. */
+   handler. That of a handler is narrowed to the channel which has it now: it
+   may have deliveries of another one. */
 bool postern__call_may_filter(struct postern__call *call,
-		const struct postern_filter *filter);
+		struct postern_filter *filter);
+/* The same for one delivery, by the channel of its message. */
+bool postern__call_may_edit(struct postern__call *call, struct postern_box *box,
+		int64_t seq);
 /* Whether the sender may see bodies of messages. */
 bool postern__call_may_see_bodies(const struct postern__call *call);
 

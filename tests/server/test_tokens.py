@@ -221,6 +221,36 @@ def _(place):
     equal(place.state("a", "log"), "poisoned")
 
 
+@case("a token of one channel does not reach what its handler has of another")
+def _(place):
+    configure(place, CONFIG.replace("      letters:", "      moved:\n        exec: [/bin/false]\n"
+                                    "        max_attempts: 1\n      letters:"))
+    server = place.serve(tcp=True)
+    equal(send(server, TOKENS["send"], "a", "other"), 202)
+    until(lambda: place.state("a", "moved") == "poisoned")
+    equal(server.stop(), 0)
+    configure(place, CONFIG.replace("role: operate, token_file: mail.token, channels: [other]",
+                                    "role: operate, token_file: mail.token, channels: [orders]")
+              .replace("      work:", "      moved:\n        exec: [/bin/false]\n"
+                       "        max_attempts: 1\n      work:"))
+    server = place.serve(tcp=True)
+    mail = TOKENS["mail"]
+    for path in ("deliveries", "groups"):
+        for token, count in ((TOKENS["operate"], 1), (mail, 0)):
+            code, _, text = request(server, "GET", f"/v1/{path}?handler=moved", token)
+            equal((code, len(json.loads(text)["items"])), (200, count), path)
+    every = json.dumps({"filter": {"handler": "moved"}})
+    code, _, text = request(server, "POST", "/v1/deliveries/discard", mail, every)
+    equal((code, json.loads(text)["total"]), (200, 0))
+    for verb in ("retry", "discard", "cancel"):
+        equal(status(server, "POST", f"/v1/deliveries/1/moved/{verb}", mail, "{}"), 403)
+    equal(place.state("a", "moved"), "poisoned")
+    equal(send(server, TOKENS["send"], "b"), 202)
+    until(lambda: place.state("b", "moved") == "poisoned")
+    equal(status(server, "POST", "/v1/deliveries/2/moved/discard", mail, "{}"), 200)
+    equal(status(server, "POST", "/v1/deliveries/9/moved/discard", mail, "{}"), 404)
+
+
 @case("a token for a channel by a former name is for that channel")
 def _(place):
     configure(place, CONFIG.replace("channels: [orders]", "channels: [purchases]"))
