@@ -735,6 +735,7 @@ int postern__command_check(struct postern__cli *cli) {
 	check_handlers(&check);
 	postern__config_remarks(cli->config, on_warning, &check);
 	postern__config_source_remarks(cli->config, on_note, &check);
+	postern__config_tls_remarks(cli->config, on_note, &check);
 	postern__config_key_notes(cli->config, on_note, &check);
 	check_stores(&check);
 	postern__buf_init(&printed, PRINTED_LEN_MAX);

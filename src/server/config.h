@@ -409,6 +409,10 @@ void postern__config_remarks(const struct postern__config *config,
 void postern__config_source_remarks(const struct postern__config *config,
 		postern__config_remark *remark, void *context);
 
+/* Report a certificate that is not valid, or not for much longer. */
+void postern__config_tls_remarks(const struct postern__config *config,
+		postern__config_remark *remark, void *context);
+
 /* Report key rules that are valid and probably not what was meant. */
 void postern__config_key_notes(const struct postern__config *config,
 		postern__config_remark *note, void *context);

@@ -398,6 +398,7 @@ static int open_all(struct serve *self) {
 		return exit_code(r);
 	}
 	postern__config_source_remarks(self->config, log_caution, self);
+	postern__config_tls_remarks(self->config, log_caution, self);
 	r = open_stores(self, &error);
 	if (r != POSTERN_OK) {
 		return fail(self, exit_code(r), "cannot open the store", &error);
@@ -626,6 +627,7 @@ static void reload(struct serve *self) {
 		return;
 	}
 	config = postern__reloader_config(&self->reloader);
+	postern__config_tls_remarks(config, log_caution, self);
 	start_server_check(self);
 	postern__log(&self->log, POSTERN__LOG_RELOADED, NULL,
 			postern__log_int("channels",

@@ -136,6 +136,21 @@ int postern__tls_load(const char *cert_file, const char *key_file,
 	return r;
 }
 
+void postern__tls_times(const struct postern__tls *self, int64_t *from_out,
+		int64_t *until_out) {
+	gnutls_x509_crt_t certificate;
+	*from_out = 0;
+	*until_out = INT64_MAX;
+	if (gnutls_pcert_export_x509((gnutls_pcert_st *)&self->chain[0],
+				&certificate) == GNUTLS_E_SUCCESS) {
+		*from_out = (int64_t)gnutls_x509_crt_get_activation_time(certificate) *
+					1000;
+		*until_out = (int64_t)gnutls_x509_crt_get_expiration_time(certificate) *
+					 1000;
+		gnutls_x509_crt_deinit(certificate);
+	}
+}
+
 struct postern__tls *postern__tls_keep(struct postern__tls *self) {
 	(void)atomic_fetch_add(&self->user_count, 1);
 	return self;

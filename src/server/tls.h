@@ -12,6 +12,7 @@
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
 #include <stdatomic.h>
+#include <stdint.h>
 
 struct postern_error;
 
@@ -44,6 +45,10 @@ int postern__tls_load(const char *cert_file, const char *key_file,
 		struct postern__tls **out, struct postern_error *error);
 
 struct postern__tls *postern__tls_keep(struct postern__tls *self);
+
+/* When the first certificate begins and ends, in ms since 1970. */
+void postern__tls_times(const struct postern__tls *self, int64_t *from_out,
+		int64_t *until_out);
 
 /* The last one destroys it; NULL is fine. */
 void postern__tls_release(struct postern__tls *self);

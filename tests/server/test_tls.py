@@ -29,9 +29,8 @@ def certificate(place, name, *more):
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
          "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=" + name,
-         "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-out", place.file(name + ".crt"), "-keyout", place.file(name + ".key"),
-         *more], check=True, stderr=subprocess.DEVNULL)
+         "-addext", "subjectAltName=IP:127.0.0.1", "-out", place.file(name + ".crt"),
+         "-keyout", place.file(name + ".key"), *(more or ("-days", "30"))], check=True, stderr=subprocess.DEVNULL)
     os.chmod(place.file(name + ".key"), 0o600)
 
 
@@ -336,9 +335,34 @@ def _(place):
     equal(place.send("a").out, "accepted\n")
 
 
+@case("a certificate that ends soon, or has ended, is a warning")
+def _(place):
+    def warnings_of(server):
+        return [line["message"] for line in lines(server, "configuration_warning")]
+
+    server = serve(place)
+    equal(warnings_of(server), [])
+    certificate(place, "two", "-days", "6")
+    place.configure(CONFIG.format(name="two"))
+    reload(server)
+    (warning,) = warnings_of(server)
+    assert warning.startswith("postern.yaml:3:18: tls: clients refuse the "
+                              "certificate from 20"), warning
+    assert "clients refuse the certificate from 20" in place.run("check").out
+    subprocess.run(
+        ["openssl", "x509", "-in", place.file("two.crt"), "-signkey",
+         place.file("two.key"), "-days", "-1", "-out", place.file("old.crt")],
+        check=True, stderr=subprocess.DEVNULL)
+    os.replace(place.file("old.crt"), place.file("two.crt"))
+    reload(server)
+    assert "the certificate since 20" in warnings_of(server)[1], server.stderr()
+    # It is used nevertheless: to refuse it would make things worse.
+    equal(shown(place, server.address), ["two"])
+
+
 @case("a chain of certificates is sent whole")
 def _(place):
-    certificate(place, "root", "-addext", "keyUsage=keyCertSign")
+    certificate(place, "root", "-days", "30", "-addext", "keyUsage=keyCertSign")
     subprocess.run(
         ["openssl", "req", "-newkey", "ec", "-pkeyopt",
          "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=leaf", "-x509",
