@@ -16,6 +16,11 @@ static bool is_pulled(const struct memory_delivery *delivery) {
 		   delivery->node == POSTERN_NODE_PULL;
 }
 
+/* Since when the delivery has its lease; 0 if the clock went back. */
+static int64_t held_ms(const struct memory_delivery *delivery, int64_t now) {
+	return now > delivery->leased_at_ms ? now - delivery->leased_at_ms : 0;
+}
+
 /* The index of the want that includes the delivery, or want_count. */
 static size_t want_of(struct memory_store *self,
 		const struct postern_claim *claim,
@@ -44,7 +49,7 @@ static bool ended_export(const struct memory_delivery *delivery, size_t want,
 		.failures = delivery->failures,
 		.breaks = delivery->breaks,
 		.message = message,
-		.held_ms = now - delivery->leased_at_ms,
+		.held_ms = held_ms(delivery, now),
 	};
 	return message &&
 		   postern__mem_message_export(delivery->message, memory, message);
@@ -142,7 +147,7 @@ static void row_read(struct memory_store *self, struct postern_pull_row *row,
 	row->failures = delivery->failures;
 	row->breaks = delivery->breaks;
 	row->message_id = message_id;
-	row->held_ms = postern__mem_now(self) - delivery->leased_at_ms;
+	row->held_ms = held_ms(delivery, postern__mem_now(self));
 	row->ended = same && delivery->finished_at_ms ? delivery->state
 												  : POSTERN_STATE_ANY;
 }

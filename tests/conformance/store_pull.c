@@ -434,6 +434,16 @@ static void clock_set_back(void) {
 	stand_close(&stand);
 }
 
+static void held_for_no_less_than_nothing(void) {
+	struct stand stand;
+	stand_open(&stand, "a", NULL);
+	int64_t seq = stand_accept(&stand, "1", stand.handlers[0]);
+	CHECK_INT(pull(&stand, stand.handlers[0], 1).count, 1);
+	fake_clock_jump(&stand.clock, -HOUR_MS);
+	CHECK_INT(read_pull(&stand, seq, stand.handlers[0], 1).held_ms, 0);
+	stand_close(&stand);
+}
+
 static void counted_as_leased(void) {
 	struct stand stand;
 	stand_open(&stand, "a", NULL);
@@ -475,6 +485,8 @@ const struct tap_case pull_cases[] = {
 			abandoned_is_recovered },
 	{ "a pull lease does not become longer if the clock is set back",
 			clock_set_back },
+	{ "no worker has a delivery since a time in the future",
+			held_for_no_less_than_nothing },
 	{ "a pull lease is counted as leased, by no node", counted_as_leased },
 	{ 0 },
 };

@@ -96,7 +96,7 @@ struct postern_pull_row {
 	int64_t channel; /* of the message; 0: it is missing */
 	uint32_t failures;
 	uint32_t breaks;
-	int64_t held_ms; /* since when it is leased */
+	int64_t held_ms; /* since when it is leased, at least 0 */
 	/* Of one that ended under this fence: its state; else ANY. */
 	enum postern_state ended;
 	const char *message_id; /* NULL: the message is missing */

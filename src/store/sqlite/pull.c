@@ -81,7 +81,7 @@ static int read_ended(struct sqlite_store *self, const struct ended *ended,
 			.fence = (uint64_t)postern__sqlite_int(&query, 0) + 1,
 			.failures = (uint32_t)postern__sqlite_int(&query, 1),
 			.breaks = (uint32_t)postern__sqlite_int(&query, 2),
-			.held_ms = now - ended->since,
+			.held_ms = now > ended->since ? now - ended->since : 0,
 		};
 		r = !message       ? postern__sqlite_no_memory(error)
 			: out->channel ? postern__sqlite_message_read(&query, 4, memory,
@@ -236,7 +236,7 @@ static int read_row(struct sqlite_store *self, struct postern_pull_row *row,
 													: POSTERN_STATE_ANY;
 	row->stored = found.handler;
 	row->failures = found.failures;
-	row->held_ms = now - found.since;
+	row->held_ms = now > found.since ? now - found.since : 0;
 	return r == POSTERN_OK && row->code == POSTERN_OK
 				   ? read_message_of(self, row, memory, error)
 				   : r;
