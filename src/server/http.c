@@ -73,6 +73,9 @@ static void fill_defaults(struct postern__http_options *options) {
 	if (options->send_ms == 0) {
 		options->send_ms = 300000;
 	}
+	if (options->slow_ms == 0) {
+		options->slow_ms = 10000;
+	}
 }
 
 static const char *address_text(const struct postern__http_address *address) {
@@ -88,9 +91,39 @@ void postern__peer_deadline(struct postern__http *http,
 		struct postern__http_peer *peer, int64_t ms) {
 	if (peer) {
 		(void)pthread_mutex_lock(&http->mutex);
-		peer->deadline_ms = ms > 0 ? now_ms(http) + ms : 0;
+		peer->turn_ms = ms > 0 ? now_ms(http) : 0;
+		peer->deadline_ms = ms > 0 ? peer->turn_ms + ms : 0;
 		(void)pthread_mutex_unlock(&http->mutex);
 	}
+}
+
+void postern__peer_begin(struct postern__http *http,
+		struct postern__http_peer *peer) {
+	peer->busy = true;
+	postern__peer_wake(peer);
+	(void)pthread_mutex_lock(&http->mutex);
+	peer->turn_ms = now_ms(http);
+	(void)pthread_mutex_unlock(&http->mutex);
+}
+
+void postern__http_relieve(struct postern__http *http) {
+	int64_t since = now_ms(http) - http->options.slow_ms;
+	struct postern__http_peer *slowest = NULL;
+	(void)pthread_mutex_lock(&http->mutex);
+	postern__list_each(item, &http->peers) {
+		struct postern__http_peer *peer =
+				container_of(item, struct postern__http_peer, link);
+		if (peer->turn_ms != 0 && peer->turn_ms <= since &&
+				(!slowest || peer->turn_ms < slowest->turn_ms)) {
+			slowest = peer;
+		}
+	}
+	if (slowest) {
+		(void)shutdown(slowest->fd, SHUT_RDWR);
+		slowest->turn_ms = 0;
+		slowest->deadline_ms = 0;
+	}
+	(void)pthread_mutex_unlock(&http->mutex);
 }
 
 void postern__peer_wake(struct postern__http_peer *peer) {
@@ -135,6 +168,7 @@ void postern__peer_rest(struct postern__http *http,
 	peer->busy = false;
 	keep_warm(peer);
 	(void)pthread_mutex_lock(&http->mutex);
+	peer->turn_ms = 0;
 	peer->deadline_ms = now_ms(http) + http->options.receive_ms;
 	postern__list_remove(&peer->link);
 	postern__list_push_back(&http->peers, &peer->link);

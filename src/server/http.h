@@ -21,6 +21,10 @@
  * progress, the new one is accepted for GET /healthz and /readyz only, and
  * anything else is answered with 503; POSTERN__HTTP_RESERVE_COUNT connections
  * are kept for that.
+ *
+ * A request that is answered with 503 for want of memory or of connections also
+ * ends the one whose client has kept the server waiting longest, if that is
+ * longer than slow_ms. So slow clients cannot keep all others away.
  */
 
 #include <stdbool.h>
@@ -68,6 +72,7 @@ struct postern__http_options {
 	int64_t idle_ms;   /* 30 s without a head or part of a body */
 	int64_t receive_ms; /* 60 s for a whole request */
 	int64_t send_ms;    /* 5 min for a whole answer */
+	int64_t slow_ms;    /* 10 s of either, while there is no room for others */
 };
 
 /* What requests are handled by; zero the rest. */

@@ -73,8 +73,7 @@ void *postern__exchange_create(void *context, const char *uri,
 	exchange->connection = connection;
 	exchange->peer = peer;
 	exchange->number = ++peer->exchange_count;
-	peer->busy = true;
-	postern__peer_wake(peer);
+	postern__peer_begin(exchange->http, peer);
 	exchange->path = path;
 	exchange->query = strchr(path, '?');
 	if (exchange->query) {
@@ -186,6 +185,13 @@ static void defer(struct postern__exchange *exchange, const char *detail) {
 	exchange->response.header_count = 1;
 }
 
+/* The same for want of memory, or of connections. */
+static void defer_in_crowd(struct postern__exchange *exchange,
+		const char *detail) {
+	postern__http_relieve(exchange->http);
+	defer(exchange, detail);
+}
+
 /* Copies the headers into the request. */
 struct collector {
 	struct postern_header *headers;
@@ -284,7 +290,7 @@ static bool refuse_crowd(struct postern__exchange *exchange) {
 			postern__peer_is_regular(peer)) {
 		return false;
 	}
-	defer(exchange, "too many connections; retry later");
+	defer_in_crowd(exchange, "too many connections; retry later");
 	exchange->closing = true;
 	return true;
 }
@@ -371,7 +377,7 @@ static bool request_begin(struct postern__exchange *exchange,
 		exchange->refused = true;
 	} else if ((!is_health_check(exchange) && !reserve_own(exchange)) ||
 			   !reserve_body(exchange, (size_t)len)) {
-		defer(exchange, too_much);
+		defer_in_crowd(exchange, too_much);
 	}
 	if (exchange->refused &&
 			(len > DISCARD_LEN_MAX || expects_continue(exchange))) {
@@ -394,7 +400,7 @@ static bool append_body(struct postern__exchange *exchange, const char *piece,
 		} else if (need > exchange->body_len_reserved &&
 				   !reserve_body(exchange,
 						   need - exchange->body_len_reserved)) {
-			defer(exchange, too_much);
+			defer_in_crowd(exchange, too_much);
 		}
 	}
 	if (exchange->refused) {
@@ -522,7 +528,7 @@ static enum MHD_Result add_headers(struct MHD_Response *out,
 static enum MHD_Result send_response(struct postern__exchange *exchange) {
 	postern__response_check(&exchange->response);
 	if (!reserve_answer(exchange, exchange->response.body.len)) {
-		defer(exchange, too_much);
+		defer_in_crowd(exchange, too_much);
 	}
 	/* The request is freed while the response is sent. */
 	release_body(exchange);

@@ -37,6 +37,9 @@ struct postern__http_peer {
 	pid_t pid;     /* of the process that connected; 0: unknown */
 	uid_t uid;
 	int64_t deadline_ms; /* monotonic; 0: waiting for the server; mutex */
+	/* Since when the server waits for the client within an exchange; 0: it does
+	   not; mutex. */
+	int64_t turn_ms;
 
 	/* Of an address that speaks TLS. */
 	gnutls_session_t session; /* libmicrohttpd's; NULL: plain */
@@ -169,5 +172,16 @@ void postern__peer_wake(struct postern__http_peer *peer);
 /* Give the client this long for its next step; 0: waiting for the server. */
 void postern__peer_deadline(struct postern__http *http,
 		struct postern__http_peer *peer, int64_t ms);
+
+/* The client has begun a request, and is to send the rest of it. */
+void postern__peer_begin(struct postern__http *http,
+		struct postern__http_peer *peer);
+
+/*
+ * There is no room for a request: close the connection whose client has kept
+ * the server waiting longest, in the middle of a request or of an answer, if
+ * that is longer than slow_ms.
+ */
+void postern__http_relieve(struct postern__http *http);
 
 #endif

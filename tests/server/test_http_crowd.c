@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "http_fixture.h"
+#include "support/fake_clock.h"
 #include "tap.h"
 
 #define STATS "GET /v1/stats HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -133,7 +134,8 @@ static void half_heads(void) {
 /* If every connection has a request in progress, only health checks are
    served. */
 static void busy_connections(void) {
-	struct postern__http_options limits = { .connection_count_max = 3 };
+	struct postern__http_options limits = { .connection_count_max = 3,
+		.slow_ms = 3600000 };
 	struct server self;
 	static struct response response;
 	int fds[3];
@@ -177,6 +179,48 @@ static void busy_connections(void) {
 	server_stop(&self);
 }
 
+#define BODY(id) MESSAGE(id) "Content-Length: 1000\r\n\r\n"
+
+/* Clients that hold the memory are disconnected for others, the slowest first,
+   but not before they are slow. */
+static void slow_clients(void) {
+	struct postern__http_options limits = { .bodies_len_max = 2500,
+		.slow_ms = 5000,
+		.receive_ms = 60000 };
+	struct server self;
+	struct fake_clock clock;
+	static struct response response;
+	char text[2048];
+	fake_clock_init(&clock);
+	limits.clock = &clock.base;
+	server_start(&self, &limits);
+	int first = server_dial(&self);
+	CHECK(put_text(first, BODY("a") "x"));
+	CHECK_INT(request_once(&self, SECOND, &response), 200);
+	fake_clock_advance(&clock, 4999);
+	int second = server_dial(&self);
+	CHECK(put_text(second, BODY("b") "x"));
+	CHECK_INT(request_once(&self, SECOND, &response), 200);
+	(void)snprintf(text, sizeof text, BODY("c") "%01000d", 0);
+	CHECK_INT(request_once(&self, text, &response), 503);
+	CHECK(!is_closed(first));
+	fake_clock_advance(&clock, 1);
+	CHECK_INT(request_once(&self, text, &response), 503);
+	must_be_closed(first);
+	int status = 503;
+	for (int i = 0; i < 1000 && status == 503; i++) {
+		status = request_once(&self, text, &response);
+	}
+	CHECK_INT(status, 202);
+	(void)snprintf(text, sizeof text, "%0999d", 0);
+	CHECK(put_text(second, text));
+	read_response(second, &response, "}");
+	CHECK_INT(status_of(&response), 202);
+	(void)close(first);
+	(void)close(second);
+	server_stop(&self);
+}
+
 static const struct tap_case cases[] = {
 	{ "256 idle connections do not block new ones", idle_connections },
 	{ "connections that send nothing do not block new ones",
@@ -186,6 +230,8 @@ static const struct tap_case cases[] = {
 			half_heads },
 	{ "health checks are accepted where all connections are busy",
 			busy_connections },
+	{ "where there is no room, the client that is slow longest is closed",
+			slow_clients },
 };
 
 TAP_MAIN(cases)
