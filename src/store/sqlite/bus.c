@@ -40,8 +40,11 @@ static bool handler_installed;
 static pthread_mutex_t indexes_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* Empties the index and gives it a length. It is emptied first: SQLite must not
-   read the rest as a complete index. */
+   read the rest as a complete index. The repair is counted before and after:
+   another thread may read zeros before this one goes on, and a connection that
+   is opened meanwhile is not valid, either. */
 static bool empty_index(size_t slot, off_t len) {
+	atomic_fetch_add(&indexes[slot].repairs, 1);
 	bool done = truncate(indexes[slot].path, 0) == 0 &&
 				truncate(indexes[slot].path, len) == 0;
 	atomic_fetch_add(&indexes[slot].repairs, 1);
