@@ -68,10 +68,4 @@ WEBHOOKS = [
         "a receiver that says when it will be back, as a date, is asked before",
         ("unit/test_webhook", "Retry-After is seconds or a date, and at most a day"),
     ),
-    Bug(
-        "span-of-sender",
-        "each attempt of a webhook has the same span",
-        ("server/test_webhook_handler.py",
-         "each attempt has a span of its own in the trace of the message"),
-    ),
 ]
