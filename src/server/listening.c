@@ -95,6 +95,15 @@ static int check_public(const struct postern__config *config,
 							 tcp->text);
 }
 
+int postern__listening_check(const struct postern__listening *self,
+		const struct postern__config *config, struct postern_error *error) {
+	int r = POSTERN_OK;
+	for (size_t i = 0; r == POSTERN_OK && i < self->tcp_count; i++) {
+		r = check_public(config, &self->tcps[i], error);
+	}
+	return r;
+}
+
 static int open_passed(struct postern__listening *self,
 		const struct postern__config *config, int fd, int family,
 		bool ingest_only, struct postern_error *error) {

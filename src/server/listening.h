@@ -44,6 +44,11 @@ int postern__listening_open(struct postern__listening *self,
 		const struct postern__config *config,
 		const struct postern__stores *stores, struct postern_error *error);
 
+/* Whether another configuration may be put in place: POSTERN_E_INVALID if other
+   machines can reach an address, and it has no tokens. */
+int postern__listening_check(const struct postern__listening *self,
+		const struct postern__config *config, struct postern_error *error);
+
 /* After the server has stopped. */
 void postern__listening_finish(struct postern__listening *self);
 

@@ -21,6 +21,7 @@
 #include "server/config_options.h"
 #include "server/config_section.h"
 #include "server/http.h"
+#include "server/listening.h"
 #include "server/stores.h"
 #include "server/tls.h"
 
@@ -297,6 +298,9 @@ int postern__reload(struct postern__reloader *self,
 		return postern__fail(error, r, "the configuration has mistakes");
 	}
 	r = check_change(postern__reloader_config(self), next, error);
+	if (r == POSTERN_OK) {
+		r = postern__listening_check(self->listening, next, error);
+	}
 	if (r != POSTERN_OK) {
 		goto out;
 	}

@@ -18,6 +18,7 @@
 
 struct postern__api;
 struct postern__http;
+struct postern__listening;
 struct postern__site;
 struct postern__stores;
 
@@ -27,6 +28,7 @@ struct postern__reloader {
 	const struct postern__stores *stores;
 	const struct postern__api *api; /* of the first configuration */
 	struct postern__http *http;
+	const struct postern__listening *listening;
 	/* Called for each mistake of a configuration. */
 	postern__config_remark *report;
 	void *report_context;

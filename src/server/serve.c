@@ -703,6 +703,7 @@ static void start_reloader(struct serve *self) {
 	self->reloader.stores = &self->stores;
 	self->reloader.api = &self->api;
 	self->reloader.http = self->http;
+	self->reloader.listening = &self->listening;
 	self->reloader.report = log_mistake;
 	self->reloader.report_context = self;
 }

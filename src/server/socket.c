@@ -301,8 +301,10 @@ int postern__socket_init_passed(struct postern__socket *self, int fd,
 				strerror(errno));
 	}
 	const char *name = address.sun_path;
-	bool is_file = name[0] == '/' && stat(name, &status) == 0;
-	/* What is no file, everyone can connect to. */
+	/* What is no file, everyone can connect to; and a file of another user,
+	   that user. */
+	bool is_file = name[0] == '/' && stat(name, &status) == 0 &&
+				   (status.st_uid == 0 || status.st_uid == geteuid());
 	self->mode = is_file ? status.st_mode & 0777U : 0666U;
 	if (asprintf(&self->path, "%s%s", name[0] ? "" : "@",
 				name[0] ? name : name + 1) < 0) {

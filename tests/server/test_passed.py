@@ -3,6 +3,7 @@
 """Sockets that a service manager listens on and passes to the server."""
 
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -139,6 +140,37 @@ def _(place):
     equal(post(place, "http://postern", "a", "--unix-socket", path), "401")
     equal(post(place, "http://postern", "a", "--unix-socket", path, "-H",
                "Authorization: Bearer " + "a" * 40), "202")
+    equal(server.stop(), 0)
+
+
+@case("a socket that another user may use alone needs a token, too")
+def _(place):
+    place.configure("auth: {tokens: [{name: a, role: admin, token: %s}]}\n" % ("a" * 40)
+                    + CONFIG)
+    path = place.file("passed.sock")
+    passed = listener(path, socket.AF_UNIX)
+    os.chmod(path, 0o600)
+    if os.getuid() != 0:
+        return  # only root can give it away
+    os.chown(path, 65534, -1)
+    server = serve(place, [passed])
+    equal(post(place, "http://postern", "a", "--unix-socket", path), "401")
+    equal(server.stop(), 0)
+
+
+@case("no reload takes the tokens from an address that other machines can reach")
+def _(place):
+    auth = "auth: {tokens: [{name: a, role: admin, token: %s}]}\n" % ("a" * 40)
+    place.configure(auth + CONFIG)
+    passed = listener(("0.0.0.0", 0))
+    url = "http://127.0.0.1:%d" % passed.getsockname()[1]
+    server = serve(place, [passed])
+    place.configure(CONFIG)
+    os.kill(server.pid, signal.SIGHUP)
+    until(lambda: "configuration_reloaded" in server.stderr()
+          or "reload_refused" in server.stderr())
+    equal(post(place, url, "a"), "401")
+    assert "add 'auth'" in server.stderr(), server.stderr()
     equal(server.stop(), 0)
 
 
