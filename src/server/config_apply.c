@@ -389,8 +389,9 @@ static void remark_horizon(const struct postern__config *config,
 static void remark_sources(const struct postern__config *config,
 		const struct postern__config_channel *channel,
 		postern__config_remark *remark, void *context) {
-	for (const struct postern__config_channel_source *source = channel->sources;
-			source; source = source->next) {
+	for (size_t i = 0; i < channel->source_count; i++) {
+		const struct postern__config_channel_source *source =
+				&channel->sources[i];
 		char text[POSTERN_ERROR_TEXT_MAX];
 		char line[POSTERN_ERROR_TEXT_MAX + 200];
 		postern__source_caution(source->kind, source->settings,

@@ -383,6 +383,19 @@ def _(place):
         server.stop()
 
 
+@case("of several sources each one is warned of, once")
+def _(place):
+    inbox = rabbit.inbox([rabbit.source("a"), rabbit.source("b", on_unacceptable="reject")])
+    other = "  other:\n    sources:\n      - " + rabbit.source(
+        "c", on_unacceptable="reject") + "\n"
+    for text, names in ((inbox, "b"), (inbox + other, "bc")):
+        place.configure(text)
+        result = place.ok("check")
+        for name in "abc":
+            equal((result.out + result.err).count(f"unless queue '{name}' has"),
+                  int(name in names), name)
+
+
 FLAKY = ("exec: [/bin/sh, -c, 'echo x >> ${DIR}/runs.out; "
          "test -e ${DIR}/good']")
 
