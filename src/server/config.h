@@ -263,6 +263,7 @@ struct postern__config_channel {
 	size_t handler_count;
 	const struct postern__config_channel_source *sources;
 	size_t source_count;
+	bool staged; /* `sources` has the entry "staged" */
 	struct postern__config_values values;
 };
 

@@ -508,7 +508,14 @@ static void print_channel(struct printer *self,
 	print_guard(self, channel);
 	print_options(self, POSTERN__IN_CHANNEL, POSTERN__LEVEL_CHANNEL,
 			&channel->values);
-	open_sections(self, "sources", channel->source_count);
+	if (self->json && channel->staged) {
+		postern__json_pair_bool(self->out, "staged", true);
+	}
+	open_sections(self, "sources",
+			channel->source_count + (!self->json && channel->staged));
+	if (!self->json && channel->staged) {
+		postern__buf_printf(self->out, "%*s- staged\n", self->indent, "");
+	}
 	for (size_t i = 0; i < channel->source_count; i++) {
 		print_source(self, &channel->sources[i]);
 	}

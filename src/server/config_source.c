@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/box.h"
 #include "server/config_path.h"
+#include "server/store_open.h"
 #include "source/kinds.h"
 
 /* Room for the names of all kinds in an error. */
@@ -358,6 +360,34 @@ static bool read_source(struct postern__config *config,
 	return source->name && config->mistakes.count == before;
 }
 
+/* "staged": transactions of other programs stage the channel's messages. The
+   store collects them anyway; the entry demands that it can. */
+static bool is_staged(const struct postern__yaml_node *node) {
+	return node->kind == POSTERN__YAML_SCALAR &&
+		   strcmp(node->text, RESERVED_NAME) == 0;
+}
+
+static void check_staged(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern__config_channel *channel) {
+	const char *url = channel->values.store;
+	if (postern__config_origin_of(&channel->values, "store")->bad) {
+		return; /* the store was reported */
+	}
+	if (!postern__store_stages(url)) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"messages of channel '%.60s' cannot be staged by the "
+				"transactions of other programs in a %s store; use "
+				"postgres://… or sqlite:FILE?shared=yes",
+				channel->name, postern__store_kind_name(url));
+	} else if (channel->values.mode != POSTERN_MODE_INBOX) {
+		postern__mistakes_add(&config->mistakes, &node->place,
+				"messages of channel '%.60s' cannot be staged: it has no "
+				"inbox",
+				channel->name);
+	}
+}
+
 void postern__config_sources_read(struct postern__config *config,
 		const struct postern__yaml_node *node,
 		struct postern__config_channel *channel) {
@@ -378,6 +408,11 @@ void postern__config_sources_read(struct postern__config *config,
 		struct postern__config_channel_source *source =
 				&sources[channel->source_count];
 		*source = (struct postern__config_channel_source){ 0 };
+		if (is_staged(entry)) {
+			channel->staged = true;
+			check_staged(config, entry, channel);
+			continue;
+		}
 		if (!read_source(config, entry, channel, source)) {
 			continue;
 		}

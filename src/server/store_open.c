@@ -41,6 +41,12 @@ bool postern__store_is_transactional(const char *url) {
 	return kind && kind->ops->transactional;
 }
 
+bool postern__store_stages(const char *url) {
+	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
+	/* The only parameter of a file is that it is shared. */
+	return kind && kind->stages && (!kind->is_file || strchr(url, '?'));
+}
+
 bool postern__store_has_connections(const char *url) {
 	const struct postern_store_kind *kind = postern__store_kind_of(url, NULL);
 	return kind ? kind->has_connections : !postern__store_keeps_messages(url);

@@ -22,6 +22,9 @@ bool postern__store_is_shared(const char *url);
 /* Whether handlers may run inside a transaction of the store. */
 bool postern__store_is_transactional(const char *url);
 
+/* Whether transactions of other programs can stage messages in the store. */
+bool postern__store_stages(const char *url);
+
 /* Whether the store has the option `connections`. */
 bool postern__store_has_connections(const char *url);
 

@@ -501,4 +501,18 @@ def _(place):
     equal(server.stop(), 0)
 
 
+@case("a channel that only transactions feed needs a store that can stage")
+def _(place):
+    config = CONFIG.replace("    handlers:", "    sources: [staged]\n    handlers:")
+    begin(place, config)
+    server = place.serve()
+    with connected(place) as connection:
+        publish(connection, message_id="m1")
+    until(lambda: count(place, "effect") == 1)
+    equal(server.stop(), 0)
+    place.configure(config.format(shared=""))
+    for command in ("check", "serve"):
+        place.fails(2, command, says="use postgres://… or sqlite:FILE?shared=yes")
+
+
 main()

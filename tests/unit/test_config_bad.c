@@ -350,6 +350,18 @@ static void not_in_this_version(void) {
 				"you mean 'follow'?" },
 		{ "channels: {c: {sources: [{lines: a, name: staged}]}}",
 				"f:1:43: the name 'staged' of a source is already used" },
+		{ "store: memory\nchannels: {c: {sources: [staged]}}",
+				"f:2:26: messages of channel 'c' cannot be staged by the "
+				"transactions of other programs in a memory store; use "
+				"postgres://… or sqlite:FILE?shared=yes" },
+		{ "store: sqlite:a.db\nchannels: {c: {sources: [staged]}}",
+				"f:2:26: messages of channel 'c' cannot be staged by the "
+				"transactions of other programs in a sqlite store; use "
+				"postgres://… or sqlite:FILE?shared=yes" },
+		{ "store: sqlite:a.db?shared=yes\n"
+		  "channels: {c: {mode: direct, sources: [staged]}}",
+				"f:2:40: messages of channel 'c' cannot be staged: it has no "
+				"inbox" },
 		{ "channels: {c: {sources: [{lines: a, name: x}]}, "
 		  "d: {sources: [{lines: a, name: x}]}}",
 				"f:1:80: the name 'x' of a source is already used" },

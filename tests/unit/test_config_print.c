@@ -285,6 +285,31 @@ static void pasted(void) {
 	postern__buf_finish(&after);
 }
 
+static void staged_is_printed(void) {
+	static const char text[] = "store: sqlite:a.db?shared=yes\n"
+							   "channels: {c: {sources: [staged]}}";
+	struct postern__config *config = NULL;
+	struct postern__config *again = NULL;
+	struct postern_error error = { 0 };
+	struct postern__buf printed;
+	postern__buf_init(&printed, 65536);
+	if (CHECK_OK(postern__config_parse("f", text, strlen(text), NULL, &config,
+						 &error),
+				&error)) {
+		CHECK(postern__config_channel(config, 0)->staged);
+		CHECK_INT(postern__config_channel(config, 0)->source_count, 0);
+		print_plain(config, &printed);
+		CHECK_CONTAINS(postern__buf_text(&printed), "- staged\n");
+		CHECK_OK(postern__config_parse("f", postern__buf_text(&printed),
+						 printed.len, NULL, &again, &error),
+				&error);
+		CHECK(again && postern__config_channel(again, 0)->staged);
+	}
+	postern__config_destroy(config);
+	postern__config_destroy(again);
+	postern__buf_finish(&printed);
+}
+
 /* A relative path starts at the file's directory; '-' is no path. */
 static void paths_of_sources(void) {
 	static const char text[] =
@@ -481,6 +506,8 @@ static const struct tap_case cases[] = {
 	{ "each store is printed with its URL and its own options", with_stores },
 	{ "the printed configuration can be parsed again", pasted },
 	{ "relative paths of sources start at the file", paths_of_sources },
+	{ "a channel that is fed by staging is printed as such",
+			staged_is_printed },
 	{ "a handler has the defaults of its kind", defaults_of_a_kind },
 	{ "secrets of sources are not printed", secrets_of_sources },
 	{ "without a file the defaults are printed", without_a_file },
