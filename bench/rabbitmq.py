@@ -5,9 +5,11 @@ same writes, in turn, with a broker and a database of its own.
 
     bench/rabbitmq.py BUILD [COUNT [ROUNDS]]
 
-A row is the median of the rounds, in messages per second. Postern is measured
-from the first message of the queue that is done to the last, the bare programs
-by themselves without the time to connect.
+A row is the median of the rounds, in messages per second, and of their ratios. The programs that
+read a queue measure themselves; the relay is measured from its first message
+that is done to the last. End to end: four clients commit RATE orders a second,
+each with its message, on one PostgreSQL; a handler writes a row on another one
+for each message that comes through RabbitMQ.
 """
 
 import json
@@ -16,19 +18,25 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 import postgres  # noqa: E402
 import rabbitmq  # noqa: E402
+import psycopg2  # noqa: E402
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
 COUNT = int(sys.argv[2]) if len(sys.argv) > 2 else 50000
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 POSTERN = os.path.join(BUILD, "src", "postern")
 BARE = os.path.join(BUILD, "bench", "bare_rabbitmq")
+BOX = os.path.join(BUILD, "bench", "box_rabbitmq")
 UNCONFIRMED = 500
+RATE = 500
+CLIENTS = 4
+SECONDS = 10
 PATIENCE_S = 120
 
 
@@ -83,19 +91,10 @@ def timed(folder, text):
         process.wait()
 
 
-def source_config(server, store):
-    return f"""\
-store: "{store}"
-channels:
-  in:
-    sources: [{{rabbitmq: {{url: "{server.url()}", queue: bench}}}}]
-    handlers: {{h: {{sql: select 1, commit_batch: 500}}}}
-"""
-
-
 def relay_config(server):
     return f"""\
 store: sqlite:box.db
+listen: none
 channels:
   out:
     sources: [{{lines: {{file: events.jsonl, follow: off}}}}]
@@ -116,11 +115,14 @@ def run_source(server, kind, database, round_number):
             database.sql("DROP SCHEMA IF EXISTS bare CASCADE")
             limit = bare("postgres", server, "bench", database.url())
         bare("publish", server, "bench", 2000)
-        store = "sqlite:box.db"
+        store = f"sqlite:{folder}/box.db"
         if kind == "postgres":
             database.sql("DROP SCHEMA IF EXISTS postern CASCADE")
             store = database.url()
-        rate = timed(folder, source_config(server, store))
+        done = subprocess.run([BOX, store, server.url(), "bench", str(COUNT)],
+                              check=True, capture_output=True, text=True,
+                              timeout=PATIENCE_S)
+        rate = COUNT / float(done.stdout)
     print(f"# {kind} {round_number}: {rate:.0f} of {limit:.0f}", flush=True)
     return rate, limit
 
@@ -139,6 +141,84 @@ def run_publisher(server, round_number):
     return rate, limit
 
 
+ORDERS = """\
+store: "{store}"
+listen: none
+channels:
+  out:
+    handlers:
+      relay: {{publish: {{rabbitmq: {{url: "{url}", routing_key: bench}}}}}}
+"""
+
+PAYMENTS = """\
+store: "{store}"
+listen: none
+channels:
+  in:
+    sources: [{{rabbitmq: {{url: "{url}", queue: bench}}}}]
+    handlers:
+      charge: {{sql: "insert into public.charges values (:id, clock_timestamp())"}}
+"""
+
+
+def place_orders(database, client):
+    """At a fixed rate, however long the transactions take."""
+    link = psycopg2.connect(database.url())
+    begin = time.monotonic()
+    for i in range(RATE * SECONDS // CLIENTS):
+        due = begin + i * CLIENTS / RATE
+        time.sleep(max(0, due - time.monotonic()))
+        with link, link.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO orders VALUES (%(id)s, clock_timestamp());"
+                "SELECT postern.publish('out', 't', '{}', %(id)s)",
+                {"id": f"{client}-{i}"})
+    link.close()
+
+
+def times_of(database, table):
+    return {row.split("|")[0]: float(row.split("|")[1]) for row in database.sql(
+        f"SELECT id, extract(epoch FROM at) FROM {table}")}
+
+
+def run_through(server, first, second):
+    """Orders to charges: messages per second, p50 and p99 in milliseconds."""
+    fresh_queue(server, "bench")
+    for database, table in ((first, "orders"), (second, "charges")):
+        database.sql("DROP SCHEMA IF EXISTS postern CASCADE;"
+                     f"DROP TABLE IF EXISTS {table};"
+                     f"CREATE TABLE {table} (id text, at timestamptz)")
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        processes = [
+            serve(one, ORDERS.format(store=first.url(), url=server.url())),
+            serve(two, PAYMENTS.format(store=second.url(), url=server.url()))]
+        try:
+            for folder in (one, two):
+                end = time.monotonic() + PATIENCE_S
+                while subprocess.run([POSTERN, "stats"], cwd=folder,
+                                     capture_output=True).returncode != 0:
+                    assert time.monotonic() < end, "postern did not start"
+            time.sleep(1)
+            threads = [threading.Thread(target=place_orders, args=(first, n))
+                       for n in range(CLIENTS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            count = RATE * SECONDS
+            await_count(lambda: int(second.sql("SELECT count(*) FROM charges")[0]),
+                        count, processes[1])
+            placed, charged = times_of(first, "orders"), times_of(second, "charges")
+        finally:
+            for process in processes:
+                process.terminate()
+                process.wait()
+    assert len(charged) == count, f"{len(charged)} of {count}"
+    delays = sorted(1000 * (charged[i] - placed[i]) for i in placed)
+    rate = count / (max(charged.values()) - min(placed.values()))
+    return rate, delays[count // 2], delays[count * 99 // 100]
+
+
 def main():
     print(f"# {COUNT} messages of 256 bytes, {ROUNDS} rounds, load "
           f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
@@ -151,9 +231,15 @@ def main():
         for number in range(ROUNDS):
             for name, run in rows.items():
                 results[name].append(run(number))
+        with postgres.Server(durable=True) as second:
+            through = [run_through(server, database, second) for _ in range(ROUNDS)]
     for name, pairs in results.items():
         rate, limit = (statistics.median(column) for column in zip(*pairs))
-        print(f"| {name} | {rate:,.0f} | {limit:,.0f} | {rate / limit:.2f} |")
+        ratio = statistics.median(a / b for a, b in pairs)
+        print(f"| {name} | {rate:,.0f} | {limit:,.0f} | {ratio:.2f} |")
+    rate, half, most = (statistics.median(column) for column in zip(*through))
+    print(f"| order to charge at {RATE}/s: rate, p50, p99 | {rate:,.0f} |"
+          f" {half:.1f} ms | {most:.1f} ms |")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Known bugs in what is acknowledged to a broker, and what it confirms."""
+"""Known bugs in what is acknowledged to a broker, what it confirms, and where
+messages go from store to store."""
 
 from catch import Bug
 
@@ -79,6 +80,22 @@ BROKERS = [
         (
             "unit/test_source",
             "what can never be accepted is kept by a source that quarantines",
+        ),
+    ),
+    Bug(
+        "elsewhere-done-when-queued",
+        "a message for another store is done before that store has it",
+        (
+            "server/test_publish_stores.py",
+            "a message that the other channel can never accept is poisoned, and no other",
+        ),
+    ),
+    Bug(
+        "store-not-retested",
+        "a store that failed is not tested while nobody writes",
+        (
+            "unit/test_runner_apart",
+            "a store that failed for a moment is ready again, though nobody writes",
         ),
     ),
 ]
