@@ -69,7 +69,7 @@ BEGIN
 	PERFORM @check_attribute_1('the id', p_id, 800);
 END $$;
 
--- Stages a message that has more than a type and a body.
+-- Stages a message that has more than an id, a type and a body.
 CREATE FUNCTION @stage_full_1(p_channel integer, p_id text, p_type text,
 	p_body bytea, p_source text, p_subject text, p_headers jsonb,
 	p_content_type text, p_time text, p_correlation_id text, p_traceparent text)
@@ -168,11 +168,12 @@ BEGIN
 	THEN
 		PERFORM @check_attribute_1('the type', p_type, 1024); -- raises
 	END IF;
-	IF COALESCE(p_source, p_subject, p_time, p_correlation_id, p_traceparent,
-			p_content_type) IS NULL AND p_headers IS NULL
+	IF COALESCE(p_source, p_subject, p_time, p_correlation_id, p_traceparent)
+			IS NULL AND p_headers IS NULL AND (p_content_type IS NULL
+			OR p_content_type OPERATOR(pg_catalog.=) 'application/json')
 	THEN
-		INSERT INTO @staged (channel, id, type, body)
-			VALUES (v_channel, v_id, p_type, p_body);
+		INSERT INTO @staged (channel, id, type, content_type, body)
+			VALUES (v_channel, v_id, p_type, p_content_type, p_body);
 	ELSE
 		PERFORM @stage_full_1(v_channel, v_id, p_type, p_body, p_source,
 			p_subject, p_headers, p_content_type, p_time, p_correlation_id,
