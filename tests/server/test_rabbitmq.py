@@ -463,6 +463,24 @@ def _(place):
         server.stop()
 
 
+@case("a broker that takes no messages delays a retry, and loses nothing")
+def _(place):
+    name = f"retried-{rabbit.queue().name}"
+    server = serve_retry(place, name, max_retries=1000)
+    for i in range(5):
+        publish(name, b"x", message_id=f"m{i}")
+    until(lambda: len(place.read("runs.out").split()) > 10)
+    rabbit.server.control("set_vm_memory_high_watermark", "absolute", "1024")
+    try:
+        place.write("good", "")
+    finally:
+        rabbit.server.control("set_vm_memory_high_watermark", "absolute", "1000000000")
+    until(lambda: rabbit.state(place)["accepted"] == 5)
+    until(lambda: rabbit.server.count(name) == 0)
+    equal([rabbit.server.count(f"{name}{end}") for end in (".retry", ".dlq")], [0, 0])
+    equal(server.stop(), 0)
+
+
 @case("a message that works in a later attempt is done, and others do not wait for it")
 def _(place):
     name = f"retried-{rabbit.queue().name}"
