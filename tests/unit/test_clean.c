@@ -2,8 +2,8 @@
 
 /*
  * The size of the batches of a cleanup: limited by count and bytes, and smaller
- * after a batch that took long. What is removed when is tested in
- * tests/conformance/.
+ * after a batch that took long; and whose markers expire. What is removed when
+ * is tested in tests/conformance/.
  */
 
 #include "core/box.h"
@@ -104,7 +104,75 @@ static void failing(void) {
 	close_cluster(&cluster);
 }
 
+static void do_nothing(void *context, const struct postern_message *message,
+		const struct postern_delivery *delivery,
+		struct postern_outcome *outcome) {
+	(void)context;
+	(void)message;
+	(void)delivery;
+	(void)outcome;
+}
+
+/* A box whose handler "bill", once "charge", remembers for a second. */
+static struct postern_box *open_guarded(struct fake_clock *clock,
+		struct postern_error *error) {
+	static const char *const former[] = { "charge" };
+	const struct postern_box_options options = {
+		.size = sizeof options,
+		.clock = &clock->base,
+	};
+	const struct postern_channel_options channel = {
+		.size = sizeof channel,
+		.mode = POSTERN_MODE_GUARD,
+	};
+	const struct postern_handler_options handler = {
+		.size = sizeof handler,
+		.key = "bill",
+		.legacy_keys = former,
+		.legacy_key_count = 1,
+		.callback = do_nothing,
+		.retention_dedupe_ms = 1000,
+	};
+	struct postern_box *box = NULL;
+	CHECK_OK(postern_box_open("memory:", &options, &box, error), error);
+	CHECK_OK(postern_box_add_channel(box, "pay", &channel, error), error);
+	CHECK_OK(postern_box_add_handler(box, "pay", &handler, error), error);
+	CHECK_OK(postern_box_start(box, error), error);
+	return box;
+}
+
+static void markers_of_each_name(void) {
+	static const struct {
+		const char *handler;
+		bool kept;
+	} marks[] = { { "bill", false }, { "charge", false }, { "other", true } };
+	struct fake_clock clock;
+	struct postern_error error;
+	struct postern_guard *guard = NULL;
+	struct postern_cleanup cleanup = { .size = sizeof cleanup };
+	fake_clock_init(&clock);
+	struct postern_box *box = open_guarded(&clock, &error);
+	CHECK_OK(postern_guard_create(box, NULL, &guard, &error), &error);
+	for (size_t i = 0; i < 3; i++) {
+		CHECK_OK(postern_mark_record(guard, marks[i].handler, "a", &error),
+				&error);
+	}
+	fake_clock_advance(&clock, 1000);
+	CHECK_OK(postern_box_cleanup(box, &cleanup, &error), &error);
+	CHECK_INT(cleanup.keys, 2);
+	for (size_t i = 0; i < 3; i++) {
+		bool done = false;
+		CHECK_OK(postern_mark_has(guard, marks[i].handler, "a", &done, &error),
+				&error);
+		CHECK_INT(done, marks[i].kept);
+	}
+	postern_guard_destroy(guard);
+	postern_box_destroy(box);
+}
+
 static const struct tap_case cases[] = {
+	{ "markers of a handler expire under each name that it had",
+			markers_of_each_name },
 	{ "a batch is bounded by count and by bytes", bounded },
 	{ "a batch that took long makes the next ones smaller", smaller },
 	{ "a batch that failed by its time makes the next ones smaller", failing },
