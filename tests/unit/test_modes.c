@@ -644,29 +644,50 @@ static void no_own_key_runs_again(void) {
 	scene_close(&scene);
 }
 
-static void has_a_deadline(void) {
+/* A guarded handler with this policy. */
+static bool open_with(struct scene *scene, const struct postern_policy *policy,
+		bool runner) {
 	const struct postern_channel_options channel = {
 		.size = sizeof channel,
 		.mode = POSTERN_MODE_GUARD,
 	};
-	struct scene scene;
-	struct postern_policy policy;
 	const struct postern_handler_options handler = {
 		.size = sizeof handler,
 		.key = "charge",
 		.callback = do_work,
-		.context = &scene.work,
-		.policy = &policy,
+		.context = &scene->work,
+		.policy = policy,
 	};
+	return scene_open(scene, "memory") && add_channel(scene, "pay", &channel) &&
+		   CHECK_OK(postern_box_add_handler(scene->box, "pay", &handler,
+							&scene->error),
+				   &scene->error) &&
+		   scene_start(scene, runner);
+}
+
+static void has_a_deadline(void) {
+	struct scene scene;
+	struct postern_policy policy;
 	postern_policy_init(&policy);
 	policy.timeout_ms = PATIENCE_MS;
-	if (scene_open(&scene, "memory") && add_channel(&scene, "pay", &channel) &&
-			CHECK_OK(postern_box_add_handler(scene.box, "pay", &handler,
-							 &scene.error),
-					&scene.error) &&
-			scene_start(&scene, false)) {
+	if (open_with(&scene, &policy, false)) {
 		CHECK_OK(send(&scene, "a"), &scene.error);
 		CHECK(scene.work.deadline_ms > 0);
+	}
+	scene_close(&scene);
+}
+
+static void answered_at_the_end(void) {
+	struct scene scene;
+	struct postern_policy policy;
+	atomic_bool hold = true;
+	postern_policy_init(&policy);
+	policy.lease_ms = 1;
+	if (open_with(&scene, &policy, true)) {
+		scene.work.hold = &hold;
+		CHECK_INT(send(&scene, "a"), POSTERN_E_FAILED);
+		CHECK_CONTAINS(scene.error.text, "before its lease ended");
+		hold = false;
 	}
 	scene_close(&scene);
 }
@@ -764,6 +785,8 @@ static const struct tap_case cases[] = {
 	{ "a message without the key of its handler runs again",
 			no_own_key_runs_again },
 	{ "the time of a guarded run is limited", has_a_deadline },
+	{ "the sender of a guarded message is answered at the end of its lease",
+			answered_at_the_end },
 	{ "a renamed handler knows what it has done", renamed_knows_its_markers },
 	{ "a fault has as many headers of its message as there is room for",
 			full_headers_are_cut },
