@@ -70,7 +70,7 @@ BROKERS = [
         "quarantine-is-forgotten",
         "a source is told that a message is kept which is not",
         (
-            "unit/test_source",
+            "unit/test_quarantine",
             "what can never be accepted is kept by a source that quarantines",
         ),
     ),
@@ -78,7 +78,7 @@ BROKERS = [
         "quarantine-under-the-id",
         "a conflict is quarantined under the id that another message has",
         (
-            "unit/test_source",
+            "unit/test_quarantine",
             "what can never be accepted is kept by a source that quarantines",
         ),
     ),
