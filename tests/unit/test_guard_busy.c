@@ -3,6 +3,7 @@
 /* A guard whose store is busy, or does not answer. */
 
 #include "runner/guard.h"
+#include "support/fake_clock.h"
 #include "unit/guard_scene.h"
 
 /* The writer is waited for as long as a copy, and the function is not
@@ -147,7 +148,69 @@ static void renewal_hangs(void) {
 	scene_close(&scene);
 }
 
+/* Markers of a store whose answers to the begin of a lease come late. */
+static struct {
+	struct postern_markers base;
+	struct postern_markers *real;
+	struct fake_clock clock;
+	int left; /* answers that come late */
+	int begun;
+} late;
+
+static int change_late(struct postern_markers *markers,
+		const struct postern_mark *mark, struct postern_mark_request *request,
+		struct postern_error *error) {
+	(void)markers;
+	int r = late.real->ops->change(late.real, mark, request, error);
+	if (request->kind == POSTERN_MARK_BEGIN) {
+		late.begun++;
+		if (late.left > 0) {
+			late.left--;
+			fake_clock_advance(&late.clock, POSTERN_GUARD_LEASE_MS_MIN / 2 + 1);
+		}
+	}
+	return r;
+}
+
+static const struct postern_marker_ops late_ops = {
+	.version = POSTERN_MARKER_OPS_VERSION,
+	.name = "late",
+	.change = change_late,
+};
+
+static void lease_begins_late(void) {
+	struct scene scene;
+	const struct postern_guard_options options = {
+		.size = sizeof options,
+		.lease_ms = POSTERN_GUARD_LEASE_MS_MIN,
+		.wait_ms = -1,
+		.clock = &late.clock.base,
+	};
+	struct work work = { .outcome = POSTERN_DONE };
+	fake_clock_init(&late.clock);
+	if (!scene_open(&scene, "memory", &options)) {
+		return;
+	}
+	late.base.ops = &late_ops;
+	late.real = scene.guard->markers;
+	scene.guard->markers = &late.base;
+	late.left = 1;
+	CHECK_OK(run(&scene, "a", false, &work), &scene.error);
+	CHECK_INT(late.begun, 2);
+	late.left = 2;
+	CHECK_INT(run(&scene, "b", false, &work), POSTERN_E_UNAVAILABLE);
+	CHECK_INT(late.begun, 4);
+	CHECK_INT(work.calls, 1);
+	/* Nothing is left of the lease. */
+	CHECK_OK(run(&scene, "b", false, &work), &scene.error);
+	CHECK_INT(work.calls, 2);
+	scene.guard->markers = late.real;
+	scene_close(&scene);
+}
+
 static const struct tap_case cases[] = {
+	{ "a lease whose begin was answered late begins again, or not at all",
+			lease_begins_late },
 	{ "the writer is waited for no longer than a copy", busy_writer },
 	{ "a guard inside a function of the same store is busy at once", nested },
 	{ "a renewal that hangs does not delay others", renewal_hangs },
