@@ -24,29 +24,30 @@ static void bad_listen(void) {
 		  "01234567890123456789012345678901234567890",
 				"f:1:9: listen: a socket name must have at most 80 bytes" },
 		{ "listen: 7420",
-				"f:1:9: listen: '7420' is not an address; write ADDRESS:P"
-				"ORT, [IPv6]:PORT, unix:PATH, or none" },
+				"f:1:9: listen: '7420' is not an address; write ADDRESS:PORT, "
+				"[IPv6]:PORT, unix:PATH, systemd, or none" },
 		{ "listen: '::1:7420'",
-				"f:1:9: listen: '::1:7420' is not an address; write ADDRE"
-				"SS:PORT, [IPv6]:PORT, unix:PATH, or none" },
+				"f:1:9: listen: '::1:7420' is not an address; write "
+				"ADDRESS:PORT, [IPv6]:PORT, unix:PATH, systemd, or none" },
 		{ "listen: http://127.0.0.1:80",
-				"f:1:9: listen: 'http://127.0.0.1:80' is not an address; "
-				"write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, or none" },
+				"f:1:9: listen: 'http://127.0.0.1:80' is not an address; write "
+				"ADDRESS:PORT, [IPv6]:PORT, unix:PATH, systemd, or none" },
 		{ "listen: example.com:80",
-				"f:1:9: listen: 'example.com' is not an IP address or 'lo"
-				"calhost'; write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, or"
-				" none" },
+				"f:1:9: listen: 'example.com' is not an IP address or "
+				"'localhost'; write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, "
+				"systemd, or none" },
 		{ "listen: '[127.0.0.1]:80'",
-				"f:1:9: listen: '[127.0.0.1]' is not an IP address or 'lo"
-				"calhost'; write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, or"
-				" none" },
+				"f:1:9: listen: '[127.0.0.1]' is not an IP address or "
+				"'localhost'; write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, "
+				"systemd, or none" },
 		{ "listen: 127.0.0.1:65536",
-				"f:1:9: listen: '127.0.0.1:65536' has no port from 0 to 6"
-				"5535; write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, or non"
-				"e" },
+				"f:1:9: listen: '127.0.0.1:65536' has no port from 0 to 65535; "
+				"write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, systemd, or "
+				"none" },
 		{ "listen: 127.0.0.1:http",
-				"f:1:9: listen: '127.0.0.1:http' has no port from 0 to 65"
-				"535; write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, or none" },
+				"f:1:9: listen: '127.0.0.1:http' has no port from 0 to 65535; "
+				"write ADDRESS:PORT, [IPv6]:PORT, unix:PATH, systemd, or "
+				"none" },
 		{ "listen: 0.0.0.0:80",
 				"f:1:9: listen: other machines can reach '0.0.0.0:80', which "
 				"needs tokens: add 'auth', or listen on 127.0.0.1" },
@@ -54,8 +55,8 @@ static void bad_listen(void) {
 				"f:1:8: hosts: 'https://example.com' is not the name of a "
 				"host; write names as in example.com, without a port" },
 		{ "hosts: [a, 'b:80']",
-				"f:1:8: hosts: 'a,b:80' is not the name of a host; write "
-				"names as in example.com, without a port" },
+				"f:1:8: hosts: 'a,b:80' is not the name of a host; write names "
+				"as in example.com, without a port" },
 		{ "ingest_listen: '[::]:80'",
 				"f:1:16: ingest_listen: other machines can reach '[::]:80', "
 				"which needs tokens: add 'auth', or listen on 127.0.0.1" },
@@ -64,18 +65,17 @@ static void bad_listen(void) {
 		{ "listen: 127.0.0.1:80\ningest_listen: 127.0.0.1:80",
 				"f:2:16: ingest_listen: the address '127.0.0.1:80' is given "
 				"twice" },
-		{ "listen: 'unix:a,unix:b,unix:c,unix:d,unix:e,unix:f,unix:g,unix:h,"
-		  "unix:i'",
+		{ "listen: "
+		  "'unix:a,unix:b,unix:c,unix:d,unix:e,unix:f,unix:g,unix:h,unix:i'",
 				"f:1:9: listen: more than 8 addresses" },
 		{ "listen_mode: rw-rw----",
 				"f:1:14: listen_mode: 'rw-rw----' is not a mode of a socket; "
 				"write 0600, 0660 or 0666" },
-		{ "listen_mode: 0066",
-				"f:1:14: listen_mode: '0066' is not a mode of a socket; write "
-				"0600, 0660 or 0666" },
+		{ "listen_mode: 0066", "f:1:14: listen_mode: '0066' is not a mode of a "
+							   "socket; write 0600, 0660 or 0666" },
 		{ "stores: {a: {url: 'sqlite:a', listen: none}}",
-				"f:1:31: 'listen' is not allowed in a store; it belongs to "
-				"the top level" },
+				"f:1:31: 'listen' is not allowed in a store; it belongs to the "
+				"top level" },
 	};
 	CHECK_TABLE(table);
 }
