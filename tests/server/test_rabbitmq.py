@@ -317,6 +317,39 @@ def _(place):
     equal(server.stop(), 0)
 
 
+@case("a queue that is deleted is consumed from again once it is back")
+def _(place):
+    queue = rabbit.queue()
+    server = serve(place, queue)
+    queue.put(message_id="m1")
+    rabbit.await_accepted(place, 1)
+    with rabbit.server.client() as channel:
+        channel.queue_delete(queue.name)
+        until(lambda: "ended the consumer: queue" in server.stderr())
+        until(lambda: "no queue" in (rabbit.state(place)["last_error"] or ""))
+        channel.queue_declare(queue.name, durable=True)
+    queue.put(message_id="m2")
+    rabbit.await_accepted(place, 2)
+    equal(server.stop(), 0)
+
+
+@case("two channels read two queues, each its own")
+def _(place):
+    queues = [rabbit.queue(), rabbit.queue()]
+    text = rabbit.inbox([rabbit.source(queues[0].name)])
+    place.configure(text + "  other:\n    sources:\n      - " + rabbit.source(
+        queues[1].name) + "\n    handlers:\n      too: {sql: select 1}\n")
+    place.serve()
+    for number, queue in enumerate(queues):
+        queue.put_all([(b"x", {"message_id": f"m{number}-{i}", "type": "t"})
+                       for i in range(100 + number)])
+    rabbit.await_accepted(place, 100)
+    rabbit.await_accepted(place, 101, "other")
+    equal(rabbit.accepted(place), 100)
+    equal([rabbit.state(place, f"{name}.rabbitmq")["accepted"]
+           for name in ("in", "other")], [100, 101])
+
+
 @case("of several hosts one that answers is used")
 def _(place):
     queue = rabbit.queue()
