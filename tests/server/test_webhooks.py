@@ -317,7 +317,7 @@ def _(place):
     equal((shown["source"], shown["type"], shown["body"]),
           ("/app", "order.paid", '{"a": 1}'))
     equal(deliver(place, "shop", ORDER, {**raw, "ce-id": "x", "ce-type": "y",
-                                         "ce-source": "z"}).status, 202)
+                                         "ce-source": "z", "ce-odd": "%zz"}).status, 202)
     equal(place.show("msg_2")["type"], "order.placed")
     equal(deliver(place, "shop", b"[" + event + b"]", batch,
                   form="application/cloudevents-batch+json").status, 415)
