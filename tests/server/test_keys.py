@@ -241,8 +241,89 @@ channels:
           "duplicate\n")
 
 
+# The body, and the reason: there is no key, or one that cannot be stored.
+NO_KEY = (
+    ("", "needs a body in JSON"),
+    ("[1", "needs a body in JSON"),
+    ('{"id": 1} x', "needs a body in JSON"),
+    ('{"id": "\\ud800"}', "needs a body in JSON"),
+    ("{}", "is missing"),
+    ("[]", "is missing"),
+    ('{"id": null}', "is null"),
+    ('{"id": {}}', "is an object"),
+    ('{"id": []}', "is an array"),
+    ('{"id": ""}', "is empty"),
+    ('{"id": 1, "id": 1}', "is there twice"),
+    ("[" * 2000 + "]" * 2000, "needs a body in JSON"),
+)
+BAD_KEY = (
+    ('{"id": "a\\u0000b"}', "without control characters"),
+    ('{"id": "a\\nb"}', "without control characters"),
+    (json.dumps({"id": "k" * 1001}), "longer than 1000 bytes"),
+    ('{"id": ' + "1" * 1001 + "}", "longer than 1000 bytes"),
+)
+BAD_CONFIG = """\
+store: sqlite:shop.db
+channels:
+  inbox: {key: json:/id}
+  guard:
+    mode: guard
+    key: json:/id
+    handlers: {mail: {exec: ["/bin/true"], timeout: 5s}}
+  all:
+    key: json:/id
+    missing_key: process
+  header: {key: "header:X-Key"}
+  steps:
+    key: composite
+    handlers: {step: {exec: ["/bin/true"], timeout: 5s}}
+"""
+
+
+@case("each bad key is answered with 422 and its reason")
+def bad_keys(place):
+    place.configure(BAD_CONFIG)
+    place.ok("init")
+    place.serve()
+
+    def check(channel, body, reason, *headers):
+        status, answer = post(place, channel, body, *headers)
+        equal((channel, body[:40], status, reason in answer["detail"]),
+              (channel, body[:40], 422, True))
+
+    for channel in ("inbox", "guard"):
+        for body, reason in NO_KEY + BAD_KEY:
+            check(channel, body, reason)
+    # missing_key: process is about messages without a key.
+    for body, reason in BAD_KEY:
+        check("all", body, reason)
+    for body, _ in NO_KEY:
+        equal(post(place, "all", body)[0], 202)
+    check("header", "{}", "is missing")
+    check("header", "{}", "is there twice", "X-Key: a", "X-Key: a")
+    check("header", "{}", "is empty", "X-Key;")
+    check("header", "{}", "longer than 1000 bytes", "X-Key: " + "k" * 1001)
+    # It is the handler that has no key then.
+    status, answer = post(place, "steps", "{}", "Idempotency-Key: 1")
+    equal(status, 202)
+    equal(states(place, answer["seq"], "step"),
+          [("poisoned", "the message has no key: composite needs a correlation id")])
+    equal(post(place, "header", "{}", "X-Key: {a}%")[0], 202)
+    equal(post(place, "header", "{}", "X-Key: {a}%")[0], 200)
+
+
 @case("check prints and refuses rules")
 def checked(place):
+    for rules, says in (
+            ("{a: json:/x, a: json:/y}", "duplicate key 'a'"),
+            ('"json:/a~2"', "is not followed by 0 or 1"),
+            ('"json:/a~"', "is not followed by 0 or 1"),
+            ('"header:a b"', "is not the name of a header"),
+            ('"id+json:/a"', "cannot be joined"),
+            ('"body"', "unknown key rule")):
+        place.configure(CONFIG.replace(
+            '{order.placed: "json:/order/id", default: id}', rules))
+        place.fails(2, "check", says=says)
     place.configure(CONFIG)
     text = place.ok("check", "--print").out
     equal("key: {order.placed: \"json:/order/id\", default: id}" in text
