@@ -42,9 +42,9 @@ static void append_curl(const struct postern__listening *listening,
 		append_quoted(buf, listening->sockets[0].path);
 		postern__buf_append_char(buf, ' ');
 	}
-	postern__buf_append_text(buf,
-			"-w '\\n' -H 'Idempotency-Key: 4' -d 'hello from curl' $URL $URL"
-			"   # accepted, and duplicate\n");
+	postern__buf_append_text(buf, "-w '\\n' -H 'Idempotency-Key: curl-1' -d "
+								  "'hello from curl' $URL $URL"
+								  "   # accepted, and duplicate\n");
 }
 
 void postern__demo_hints(const struct postern__listening *listening,
@@ -54,23 +54,23 @@ void postern__demo_hints(const struct postern__listening *listening,
 		bool hooks;
 		const char *text;
 	} commands[] = {
-		{ false, "echo hello | %s send demo --id 1     # accepted, and again: "
-				 "duplicate" },
-		{ false, "echo other | %s send demo --id 1     # conflict: the first "
-				 "is kept" },
-		{ false, "echo hi | %s send demo --id 2 --type demo.flaky   # fails "
-				 "twice" },
-		{ false, "echo no | %s send demo --id 3 --type demo.poison  # poisoned "
-				 "at once" },
-		{ true, "echo hi | %s send demo --id 5 --type demo.webhook # posted to "
-				"'received'" },
-		{ false, "echo no | %s send demo --id 6 --type demo.fail    # fails "
-				 "three times" },
+		{ false, "echo hello | %s send demo --id hello-1   # accepted, and "
+				 "again: duplicate" },
+		{ false, "echo other | %s send demo --id hello-1   # conflict: the "
+				 "first is kept" },
+		{ false, "echo hi | %s send demo --id flaky-1 --type demo.flaky   # "
+				 "fails twice" },
+		{ false, "echo no | %s send demo --id poison-1 --type demo.poison # "
+				 "poisoned by the first attempt" },
+		{ true, "echo hi | %s send demo --id hook-1 --type demo.webhook   # "
+				"posted to 'received'" },
+		{ false, "echo no | %s send demo --id fail-1 --type demo.fail     # "
+				 "fails three times" },
 		{ false, "%s list" },
-		{ false, "%s show 2" },
+		{ false, "%s show flaky-1" },
 		{ true, "%s list --channel received   # what the webhook became" },
 		{ false, "%s list --state poisoned" },
-		{ false, "%s retry 3     # or: discard 3" },
+		{ false, "%s retry poison-1   # or: discard poison-1" },
 		{ false, "%s stats" },
 	};
 	struct postern__buf word;
