@@ -156,6 +156,9 @@ void postern__held_describe(const struct postern_box *box,
 			hold.reason != POSTERN__REASON_RETRY_AFTER) {
 		postern__hold_copy(&hold, memory);
 		stats->held = postern__reason_name(hold.reason);
+		if (hold.reason == POSTERN__REASON_BROKEN) {
+			stats->waiting = 0; /* all are held: shown.c */
+		}
 		stats->held_reason = hold.text;
 		stats->held_by = hold.by;
 		stats->held_at_ms = hold.at_ms;

@@ -5,7 +5,8 @@
  * the lease, and why a pending one does not start depends on its handler:
  *
  *   pending   waiting   due later
- *             held      due, and its handler is held
+ *             held      due, and its handler is held; or due later, and its
+ *                       handler is broken, which is why it waits
  *             pending   due: a node will lease it soon
  *   leased    running   its node runs it
  *             stuck     and has done so for longer than the lease of a run
@@ -22,15 +23,20 @@
 
 #include "base/fail.h"
 #include "base/host.h"
+#include "base/text.h"
 #include "core/maintenance.h"
 #include "core/pull.h"
 #include "core/reason.h"
 #include "core/run.h"
 
 #include <postern/sys/memory.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Words, and a duration. */
+#define UNCLAIMED_TEXT_MAX 96
 
 struct known_run {
 	uint64_t node;
@@ -197,18 +203,45 @@ own_handler(const struct postern__view *view, const char *key) {
 	return NULL;
 }
 
+/* With the mutex. Deliveries of a pull handler wait for a claim, if none waits
+   for them: this holds nothing, but nothing else would show it. The text has
+   room for UNCLAIMED_TEXT_MAX bytes. */
+static void find_claims(const struct postern__view *view,
+		const struct postern__handler *handler, char *text,
+		struct postern__hold *out) {
+	const struct postern__handler_state *state = handler->state;
+	if (out->reason || !postern__handler_is_pulled(handler) ||
+			!postern__list_empty(&state->pulls)) {
+		return;
+	}
+	int64_t ms = postern__box_now_ms(view->box) - state->pulled_ms;
+	char since[POSTERN__DURATION_TEXT_MAX];
+	/* Whole seconds: the text has one unit. */
+	postern__duration_format(ms / 1000 * 1000, since);
+	(void)snprintf(text, UNCLAIMED_TEXT_MAX,
+			"no worker has claimed at this node%s%s",
+			state->pulled_ms > 0 ? " for " : "",
+			state->pulled_ms > 0 ? since : "");
+	*out = (struct postern__hold){
+		.reason = POSTERN__REASON_PULL,
+		.text = text,
+	};
+}
+
 /* Why this node does not start deliveries of one of its handlers, if that is
    the handler: the lock, or the end of this node, does not hold it on others.
  */
 static void find_hold_here(const struct postern__view *view,
 		const struct postern__handler *handler, struct postern__hold *out) {
 	struct postern_box *box = view->box;
+	char text[UNCLAIMED_TEXT_MAX];
 	(void)pthread_mutex_lock(&box->mutex);
 	postern__hold_find(box, handler, view->now_ms, out);
 	if (out->reason == POSTERN__REASON_LOCK ||
 			out->reason == POSTERN__REASON_DRAINING) {
 		*out = (struct postern__hold){ 0 };
 	}
+	find_claims(view, handler, text, out);
 	postern__hold_copy(out, view->memory);
 	(void)pthread_mutex_unlock(&box->mutex);
 }
@@ -237,16 +270,11 @@ static bool reserve_handlers(struct postern__view *view, size_t count) {
 	return true;
 }
 
-static bool is_due(const struct postern__view *view,
-		const struct postern_row *row) {
-	return row->state == POSTERN_STATE_PENDING &&
-		   row->next_at_ms <= view->now_ms;
-}
-
-/* Whether a hold of its handler concerns it: it is due, or in a queue here. */
+/* Whether a hold of its handler may concern it: it is pending, or in a queue
+   here. */
 static bool may_be_held(const struct postern__view *view,
 		const struct postern_row *row) {
-	return is_due(view, row) ||
+	return row->state == POSTERN_STATE_PENDING ||
 		   (row->state == POSTERN_STATE_LEASED && row->node == view->own);
 }
 
@@ -317,28 +345,36 @@ static int read_handlers(struct postern__view *view,
 	return read_handler_pauses(view, first, error);
 }
 
-/* Show what holds its handler; false: nothing does. */
-static bool show_hold(const struct postern__view *view,
+/* What is known to hold its handler. */
+static enum postern__reason hold_of(const struct postern__view *view,
+		const struct postern_row *row) {
+	const struct known_handler *handler = find_handler(view, row->handler_id);
+	return handler ? handler->hold.reason : POSTERN__REASON_NONE;
+}
+
+/* Show what holds its handler, if anything does. */
+static void show_hold(const struct postern__view *view,
 		struct postern_row *row) {
 	const struct known_handler *handler = find_handler(view, row->handler_id);
 	if (!handler || !handler->hold.reason) {
-		return false;
+		return;
 	}
 	row->reason = postern__reason_name(handler->hold.reason);
 	row->until_ms = handler->hold.until_ms;
 	row->held_reason = handler->hold.text;
 	row->held_by = handler->hold.by;
 	row->held_at_ms = handler->hold.at_ms;
-	return true;
 }
 
 static void show_pending(const struct postern__view *view,
 		struct postern_row *row) {
-	if (!is_due(view, row)) {
+	enum postern__reason reason = hold_of(view, row);
+	if (row->next_at_ms > view->now_ms && reason != POSTERN__REASON_BROKEN) {
 		row->shown = POSTERN_STATE_WAITING;
 		return;
 	}
-	if (show_hold(view, row)) {
+	show_hold(view, row);
+	if (reason && reason != POSTERN__REASON_PULL) {
 		row->shown = POSTERN_STATE_HELD;
 	}
 }
@@ -397,7 +433,7 @@ static void show_leased(const struct postern__view *view,
 							  : POSTERN_STATE_RUNNING;
 	row->started_at_ms = run ? run->started_at_ms : 0;
 	if (!run && row->node == view->own) {
-		(void)show_hold(view, row);
+		show_hold(view, row);
 	}
 }
 

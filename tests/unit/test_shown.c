@@ -383,17 +383,25 @@ static void a_broken_handler_holds(void) {
 	struct bench bench;
 	struct postern_detail *detail = NULL;
 	if (bench_open(&bench)) {
-		(void)send(&bench, "1");
+		int64_t first = send(&bench, "1");
 		claim(&bench);
 		run(&bench);
 		int64_t seq = send(&bench, "2");
 		finish(&bench, 0, POSTERN_HOLD);
+		bench.box->leasing = true; /* as with a runner */
+		struct postern_detail *later = NULL;
+		struct postern_row waits =
+				check_shown(&bench, first, POSTERN_STATE_HELD, &later);
+		CHECK(waits.next_at_ms > bench.clock.wall_ms);
+		CHECK_STR(waits.reason, "broken");
+		postern_detail_destroy(later);
+		CHECK_INT(list_count(&bench, POSTERN_STATE_WAITING, first), 0);
+		CHECK_INT(stats_count(&bench, POSTERN_STATE_WAITING), 0);
 		struct postern_row row =
 				check_shown(&bench, seq, POSTERN_STATE_HELD, &detail);
 		CHECK_STR(row.reason, "broken");
 		CHECK_INT(row.until_ms, bench.clock.wall_ms + 1000);
 		CHECK_STR(row.held_reason, "why");
-		bench.box->leasing = true; /* as with a runner */
 		check_hold(&bench, &row);
 		bench.box->leasing = false;
 		postern_detail_destroy(detail);
@@ -480,7 +488,7 @@ static const struct tap_case cases[] = {
 			a_pause_has_its_words },
 	{ "a queued delivery has the reason why it does not start",
 			a_queued_one_has_a_reason },
-	{ "due deliveries of a broken handler are held until the next probe",
+	{ "deliveries of a broken handler are held, also those that are due later",
 			a_broken_handler_holds },
 	{ "a listing of a derived state has pages", a_derived_state_has_pages },
 	{ "changes of many deliveries refuse a derived state",
