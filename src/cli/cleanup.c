@@ -135,7 +135,7 @@ static bool has_retention(const struct postern__config *config) {
 int postern__command_cleanup(struct postern__cli *cli) {
 	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_files(cli, false);
+		r = postern__cli_need_files(cli, false, false);
 	}
 	if (r) {
 		return r;

@@ -219,9 +219,10 @@ int postern__cli_need_kept(struct postern__cli *cli) {
 	return count > 0 ? POSTERN__EXIT_OK : print_nothing_durable(cli);
 }
 
-int postern__cli_need_files(const struct postern__cli *cli, bool markers) {
+int postern__cli_need_files(const struct postern__cli *cli, bool markers,
+		bool sends) {
 	/* A store of markers has a box if it has channels. */
-	bool boxed = cli->store_count > 0 &&
+	bool boxed = sends && cli->store_count > 0 &&
 				 postern__config_store_has_box(cli->config, cli->stores[0]);
 	int r = markers || boxed ? POSTERN__EXIT_OK : need_messages(cli);
 	if (r == POSTERN__EXIT_OK && !has_durable_store(cli->config)) {

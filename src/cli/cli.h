@@ -66,8 +66,10 @@ int postern__cli_need_kept(struct postern__cli *cli);
 
 /* For commands that a server can answer: fail in the same way only if no store
    of the configuration is durable, because then no server has one. With
-   `markers`, stores that keep markers only are enough. */
-int postern__cli_need_files(const struct postern__cli *cli, bool markers);
+   `markers`, stores that keep markers only are enough; with `sends`, if they
+   have channels. */
+int postern__cli_need_files(const struct postern__cli *cli, bool markers,
+		bool sends);
 
 /* A number given by a flag, from min to max; *out is not changed without the
    flag. Returns POSTERN__EXIT_OK, or POSTERN__EXIT_USAGE after printing why. */

@@ -52,7 +52,8 @@ int postern__client_begin(struct postern__cli *cli, enum postern__need need,
 		struct postern__client **out) {
 	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK && !cli->markers_url) {
-		r = postern__cli_need_files(cli, takes_markers(need));
+		r = postern__cli_need_files(cli, takes_markers(need),
+				need == POSTERN__NEED_ACCEPT);
 	}
 	if (r) {
 		return r;

@@ -21,7 +21,7 @@
 int postern__marks_begin(struct postern__cli *cli) {
 	int r = postern__cli_configure(cli);
 	if (r == POSTERN__EXIT_OK && !cli->markers_url) {
-		r = postern__cli_need_files(cli, true);
+		r = postern__cli_need_files(cli, true, false);
 	}
 	if (r == POSTERN__EXIT_OK && cli->store_count > 1) {
 		cli->store_count = 1; /* every kind of store keeps markers */

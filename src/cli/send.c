@@ -464,7 +464,7 @@ static int send_one(struct postern__cli *cli) {
 		r = postern__cli_configure(cli);
 	}
 	if (r == POSTERN__EXIT_OK) {
-		r = postern__cli_need_files(cli, false);
+		r = postern__cli_need_files(cli, false, true);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		r = postern__send_check_channel(cli, letter.channel);

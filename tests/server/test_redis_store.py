@@ -86,7 +86,15 @@ def _(place):
         equal(place.send("a").out, "duplicate\n")
         equal(place.ok("mark", "has", "log", "a").out, "done\n")
         place.ok("check")
+
+        def refused():
+            for words in (["list"], ["show", "1"], ["retry", "1"], ["pause", "log"],
+                          ["cleanup"], ["channel", "close", "orders"]):
+                result = place.fails(2, *words, says="keeps markers only")
+                equal(result.err.count("\n"), 1, result)
+        refused()
         place.serve()
+        refused()
         http_ = Connection(place, "api.sock")
         event = {"specversion": "1.0", "source": "orders", "type": "t", "data": 1}
         words = []
