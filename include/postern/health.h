@@ -10,7 +10,9 @@
  * Deliveries of a handler that is paused, held by its breaker, or at its rate
  * are not due, and neither is anything while another node holds the processing
  * lock or the runner stops. A run that is past its lease is due: it should have
- * ended.
+ * ended. Work of a pull handler is due if a delivery could be claimed and no
+ * worker has one leased; each claim of a worker at this node counts as a run
+ * that ended.
  */
 
 #include <postern/box.h>
@@ -64,7 +66,8 @@ struct postern_handler_health {
 	   a pause by the store's (0: not known). */
 	const char *reason;
 	int64_t since_ms;
-	uint64_t reserved[16];
+	bool pulled; /* workers claim its deliveries: postern/pull.h */
+	uint64_t reserved[15];
 };
 
 /* Allocated by the library; later versions add members at the end. */

@@ -5,7 +5,8 @@
  * Work is due in the queue of a handler, in the store, or in a run that is past
  * its lease. What waits in the store is known without asking it while the
  * handler has room: then it would be claimed. A handler without room is not
- * asked for, so there the last count in the store decides (metrics_read.c).
+ * asked for, so there the last count in the store decides (metrics_read.c). The
+ * same is so for a pull handler while no claim waits: nobody asks the store.
  */
 
 #include <postern/health.h>
@@ -14,6 +15,7 @@
 #include "base/sized.h"
 #include "core/accept.h"
 #include "core/metrics.h"
+#include "core/pull.h"
 #include "core/rate.h"
 #include "core/reason.h"
 #include "core/run.h"
@@ -76,26 +78,53 @@ static struct progress progress_of(const struct postern_box *box,
 	return progress;
 }
 
+/* What the store counted last of the handler; NULL: that is not known. */
+static const struct postern_handler_stats *
+counted_of(const struct reading_health *work,
+		const struct postern__handler *handler) {
+	const struct postern_stats *stats =
+			work->reading ? work->reading->stats : NULL;
+	for (size_t i = 0; stats && i < stats->handler_count; i++) {
+		if (strcmp(stats->handlers[i].key, handler->key) == 0) {
+			return &stats->handlers[i];
+		}
+	}
+	return NULL;
+}
+
+/* When the oldest pending delivery was received, by the monotonic clock. */
+static int64_t oldest_received(const struct reading_health *work,
+		const struct postern_handler_stats *row) {
+	return work->reading->at_ms -
+		   (work->reading->stats->now_ms - row->oldest_pending_at_ms);
+}
+
 /* Since when a delivery waits in the store for a handler without room; NEVER:
    none does. Those that failed before wait for their delay, so they are left
    out. */
 static int64_t stored_since(const struct reading_health *work,
 		const struct postern__handler *handler, int64_t first_start) {
-	const struct postern_stats *stats =
-			work->reading ? work->reading->stats : NULL;
-	for (size_t i = 0; stats && i < stats->handler_count; i++) {
-		const struct postern_handler_stats *row = &stats->handlers[i];
-		if (strcmp(row->key, handler->key) != 0) {
-			continue;
-		}
-		if (row->pending <= row->retrying || first_start == POSTERN__NEVER) {
-			return POSTERN__NEVER;
-		}
-		int64_t received = work->reading->at_ms -
-						   (stats->now_ms - row->oldest_pending_at_ms);
-		return received > first_start ? received : first_start;
+	const struct postern_handler_stats *row = counted_of(work, handler);
+	if (!row || row->pending <= row->retrying ||
+			first_start == POSTERN__NEVER) {
+		return POSTERN__NEVER;
 	}
-	return POSTERN__NEVER;
+	int64_t received = oldest_received(work, row);
+	return received > first_start ? received : first_start;
+}
+
+/* Since when a delivery of a pull handler waits for a worker; NEVER: none does.
+   While a worker has one leased, here or at another node, work is in progress.
+   The oldest may have waited for a retry, whose time is known as a hint. */
+static int64_t unclaimed_since(const struct reading_health *work,
+		const struct postern__handler *handler) {
+	const struct postern_handler_stats *row = counted_of(work, handler);
+	if (!row || row->pending <= row->waiting || row->leased > 0) {
+		return POSTERN__NEVER;
+	}
+	int64_t since = oldest_received(work, row);
+	int64_t hinted = handler->state->due_at_ms;
+	return hinted > since && hinted < work->now ? hinted : since;
 }
 
 /* Since when work is due; NEVER: none is. */
@@ -108,7 +137,10 @@ static int64_t due_since(const struct reading_health *work,
 		since = state->queued_ms;
 	}
 	int64_t stored = state->due_at_ms;
-	if (!postern__handler_has_room(work->box, handler, 0)) {
+	if (postern__handler_is_pulled(handler) &&
+			postern__list_empty(&state->pulls)) {
+		stored = unclaimed_since(work, handler);
+	} else if (!postern__handler_has_room(work->box, handler, 0)) {
 		stored = stored_since(work, handler, progress->first_start);
 	} else if (!work->box->leasing || stored >= work->now) {
 		stored = POSTERN__NEVER;
@@ -126,6 +158,9 @@ static int64_t inactive_ms(const struct reading_health *work,
 	}
 	if (state->freed_ms > since) {
 		since = state->freed_ms;
+	}
+	if (state->pulled_ms > since) {
+		since = state->pulled_ms;
 	}
 	if (work->box->freed_ms > since) {
 		since = work->box->freed_ms;
@@ -172,6 +207,7 @@ static bool read_handler(const struct reading_health *work,
 		.running = handler->state->running,
 		.stuck = progress.stuck,
 		.held = held ? postern__reason_name(held) : NULL,
+		.pulled = postern__handler_is_pulled(handler),
 	};
 	int64_t since =
 			held ? progress.stuck_since : due_since(work, handler, &progress);

@@ -9,7 +9,9 @@
 #include <postern/health.h>
 #include <postern/metrics.h>
 #include <postern/runner.h>
+#include <postern/source.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -21,7 +23,8 @@
 #include "server/marker_watch.h"
 #include "server/route.h"
 
-/* A key of a handler, the reason of a breaker, and words around them. */
+/* The key of a handler or the name of a source, a reason, and words around
+   them. */
 #define NOTE_LEN_MAX 640
 
 /* Whether the store can be written; false: `error` says why not. */
@@ -65,6 +68,9 @@ struct health {
 	/* NULL: the store keeps markers only. */
 	struct postern_health *stores[POSTERN__STORE_COUNT_MAX];
 	bool writable[POSTERN__STORE_COUNT_MAX];
+	struct postern_source_state *sources[POSTERN__STORE_COUNT_MAX];
+	size_t source_counts[POSTERN__STORE_COUNT_MAX];
+	int64_t now_ms;
 	struct postern_error errors[POSTERN__STORE_COUNT_MAX];
 	size_t count;
 	enum postern_health_status status;
@@ -73,6 +79,7 @@ struct health {
 static void finish_health(struct health *health) {
 	for (size_t i = 0; i < health->count; i++) {
 		postern_health_destroy(health->stores[i]);
+		free(health->sources[i]);
 	}
 }
 
@@ -90,9 +97,40 @@ static void fill_options(const struct postern__api *api,
 	}
 }
 
+/* For how long a source has had no connection, because of an error; -1: it has
+   one, or needs none. */
+static int64_t disconnected_ms(const struct health *health,
+		const struct postern_source_state *source) {
+	if (!source->running || source->connected || source->since_ms == 0 ||
+			source->error_at_ms < source->since_ms) {
+		return -1;
+	}
+	int64_t ms = health->now_ms - source->since_ms;
+	return ms > 0 ? ms : 0;
+}
+
+/* A source without a connection degrades, but the handlers have what to do. */
+static void add_sources(struct health *health, size_t index) {
+	int64_t after_ms = health->options.degraded_after_ms
+							   ? health->options.degraded_after_ms
+							   : POSTERN_HEALTH_DEGRADED_MS;
+	health->sources[index] =
+			postern__copy_source_states(health->call->stores[index],
+					&health->source_counts[index]);
+	for (size_t i = 0; i < health->source_counts[index]; i++) {
+		int64_t ms = disconnected_ms(health, &health->sources[index][i]);
+		if (ms >= 0 && after_ms >= 0 && ms >= after_ms &&
+				health->status < POSTERN_HEALTH_DEGRADED) {
+			health->status = POSTERN_HEALTH_DEGRADED;
+		}
+	}
+}
+
 /* False: refused, and nothing is left to finish. */
 static bool read_health(struct postern__call *call, struct health *health) {
+	const struct postern_clock *clock = postern_clock_system();
 	*health = (struct health){ .call = call };
+	health->now_ms = clock->wall_ms(clock->context);
 	fill_options(call->api, &health->options);
 	for (size_t i = 0; i < call->store_count; i++) {
 		const struct postern__open_store *store = call->stores[i];
@@ -112,6 +150,7 @@ static bool read_health(struct postern__call *call, struct health *health) {
 		if (status > health->status) {
 			health->status = status;
 		}
+		add_sources(health, i);
 	}
 	return true;
 }
@@ -173,7 +212,11 @@ static void describe(const struct postern_handler_health *handler, char *out,
 	/* Whole seconds: the text has one unit. */
 	postern__duration_format(handler->inactive_ms / 1000 * 1000, text);
 	*out = '\0';
-	if (handler->status != POSTERN_HEALTH_OK) {
+	if (handler->status != POSTERN_HEALTH_OK && handler->pulled) {
+		(void)snprintf(out, size,
+				"handler '%s' has work due, and no worker has claimed for %s",
+				handler->key, text);
+	} else if (handler->status != POSTERN_HEALTH_OK) {
 		(void)snprintf(out, size,
 				"handler '%s' has work due, and no run has ended for %s%s",
 				handler->key, text,
@@ -189,6 +232,24 @@ static void describe(const struct postern_handler_health *handler, char *out,
 		(void)snprintf(out, size, "handler '%s' starts no runs: %s%s%s",
 				handler->key, handler->held, handler->reason ? ": " : "",
 				handler->reason ? handler->reason : "");
+	}
+}
+
+static void note_sources(const struct health *health, size_t index) {
+	struct postern__buf *buf = &health->call->response->body;
+	for (size_t i = 0; i < health->source_counts[index]; i++) {
+		const struct postern_source_state *source = &health->sources[index][i];
+		char ago[POSTERN__DURATION_TEXT_MAX];
+		char text[NOTE_LEN_MAX];
+		int64_t ms = disconnected_ms(health, source);
+		if (ms < 0) {
+			continue;
+		}
+		postern__duration_format(ms / 1000 * 1000, ago);
+		(void)snprintf(text, sizeof text,
+				"source '%s' has had no connection for %s: %s", source->name,
+				ago, source->error);
+		postern__json_text(buf, text);
 	}
 }
 
@@ -208,6 +269,7 @@ static void write_notes(const struct health *health) {
 				postern__json_text(buf, text);
 			}
 		}
+		note_sources(health, i);
 	}
 	postern__json_close(buf, ']');
 }

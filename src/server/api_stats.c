@@ -300,21 +300,31 @@ static void write_source(struct postern__buf *buf, const char *store,
 	postern__json_close(buf, '}');
 }
 
+struct postern_source_state *
+postern__copy_source_states(const struct postern__open_store *store,
+		size_t *count_out) {
+	struct postern_runner *runner = store->runner;
+	size_t count = runner ? postern_runner_sources(runner, NULL, 0, 0) : 0;
+	struct postern_source_state *states = calloc(count + 1, sizeof *states);
+	if (states && runner) {
+		(void)postern_runner_sources(runner, states, sizeof *states, count);
+	}
+	*count_out = states ? count : 0;
+	return states;
+}
+
 void postern__write_sources(const struct postern__call *call,
 		const char *name) {
 	struct postern__buf *buf = &call->response->body;
 	postern__json_key(buf, name);
 	postern__json_open(buf, '[');
 	for (size_t i = 0; i < call->store_count; i++) {
-		struct postern_runner *runner = call->stores[i]->runner;
-		size_t count = runner ? postern_runner_sources(runner, NULL, 0, 0) : 0;
-		struct postern_source_state *states = calloc(count + 1, sizeof *states);
+		size_t count;
+		struct postern_source_state *states =
+				postern__copy_source_states(call->stores[i], &count);
 		if (!states) {
 			buf->failed = POSTERN_E_NOMEM;
 			break;
-		}
-		if (runner) {
-			(void)postern_runner_sources(runner, states, sizeof *states, count);
 		}
 		for (size_t n = 0; n < count; n++) {
 			write_source(buf, call->stores[i]->name, &states[n]);

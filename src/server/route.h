@@ -118,6 +118,12 @@ void postern__response_open_problem(struct postern__response *response,
 void postern__response_header(struct postern__response *response,
 		const char *name, const char *value);
 
+/* The states of the sources of this process for a store, to be freed; NULL: out
+   of memory. */
+struct postern_source_state *
+postern__copy_source_states(const struct postern__open_store *store,
+		size_t *count_out);
+
 /* Write the sources of this process under this name; others have their own. */
 void postern__write_sources(const struct postern__call *call, const char *name);
 

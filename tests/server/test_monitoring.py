@@ -308,6 +308,72 @@ def _(place):
                                      outcome="done") == 3)
 
 
+@case("a source without a connection is named, and degrades health after a while")
+def _(place):
+    place.configure("""\
+store: sqlite:box.db
+health: {degraded_after: 1s, unhealthy_after: 1s}
+channels:
+  orders:
+    sources:
+      - lines: {file: gone/events.jsonl}
+    handlers:
+      good:
+        exec: [/bin/true]
+""")
+    place.serve()
+    note = r"source 'orders\.lines' has had no connection for \d+\w+: .*gone/events"
+
+    def noted(status):
+        found = health(place)
+        return found["status"] == status and len(found["notes"]) == 1 and re.match(
+            note, found["notes"][0])
+    until(lambda: noted("degraded"))
+    result = place.ok("check")
+    assert re.search(note, result.out), result
+    assert "a server is running and degraded" in result.out, result
+    os.mkdir(place.file("gone"))
+    place.write("gone/events.jsonl", "")
+    until(lambda: health(place)["status"] == "ok")
+    equal(health(place)["notes"], [])
+
+
+@case("a pull handler is unhealthy while work waits that no worker claims")
+def _(place):
+    place.configure("""\
+store: sqlite:box.db
+health: {degraded_after: 1s, unhealthy_after: 2s}
+channels:
+  orders:
+    handlers:
+      good:
+        exec: [/bin/true]
+      idle:
+        types: [wanted]
+        pull: {}
+""")
+    place.serve()
+    send(place, 1, "t")
+    until(lambda: handler_health(health(place), "good")["status"] == "ok")
+    # Longer than the thresholds: the age of a message that waits for no claim.
+    send(place, 2, "wanted")
+    found = until(lambda: [found for found in [health(place)]
+                           if found["status"] == "unhealthy"])[0]
+    equal([row["key"] for row in found["handlers"] if row["due"]], ["idle"])
+    assert re.match(r"handler 'idle' has work due, and no worker has claimed for \d+s$",
+                    found["notes"][0]), found
+    result = place.run("check")
+    equal(result.code, 5)
+    row = place.ok("list", "--handler", "idle", "--json").json()[0]
+    equal((row["state"], row["shown"], row["reason"]), ("pending", "pending", "pull"))
+    assert "pull: no worker has claimed at this node" in place.ok("list").out
+    place.ok("discard", "2", "--handler", "idle")
+    # Nothing is pending any more, and nobody claims for as long.
+    until(lambda: not handler_health(health(place), "idle")["due"])
+    equal(health(place)["status"], "ok")
+    place.ok("check")
+
+
 @case("health without verbose responds in any case, and other queries are ignored")
 def _(place):
     place.configure(CONFIG)

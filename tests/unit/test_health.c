@@ -8,10 +8,12 @@
 
 #include "core/box.h"
 #include "core/maintenance.h"
+#include "core/run.h"
 #include "support/fake_clock.h"
 #include "support/fault_store.h"
 
 #include <postern/postern.h>
+#include <postern/pull.h>
 #include <postern/sys/store.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,9 @@ struct scene {
 	void (*during)(struct scene *self); /* in every run; may be NULL */
 	int sent;
 };
+
+/* How the next scene is opened. */
+static bool pulled;
 
 static int decide(void *context, enum fault_op op,
 		const struct postern_batch *batch) {
@@ -69,7 +74,8 @@ static void scene_open_with(struct scene *scene,
 	struct postern_handler_options handler = {
 		.size = sizeof(handler),
 		.key = "mail",
-		.callback = run_scene,
+		.kind = pulled ? "pull" : NULL,
+		.callback = pulled ? NULL : run_scene,
 		.context = scene,
 		.policy = policy,
 	};
@@ -126,6 +132,7 @@ struct health {
 	char held[32];
 	char reason[64];
 	bool store_failing;
+	bool pulled;
 };
 
 static struct health health_by(struct scene *scene,
@@ -148,6 +155,7 @@ static struct health health_by(struct scene *scene,
 		.running = handler->running,
 		.stuck = handler->stuck,
 		.store_failing = read->store_failing,
+		.pulled = handler->pulled,
 	};
 	(void)snprintf(health.held, sizeof(health.held), "%s",
 			handler->held ? handler->held : "");
@@ -425,6 +433,85 @@ static void no_room(void) {
 	postern_box_destroy(scene.box);
 }
 
+/* A worker claims one delivery, and settles it if it is to. */
+static size_t pull(struct scene *scene, bool settles) {
+	struct postern_pull_options options = {
+		.size = sizeof(options),
+		.handler = "mail",
+		.max = 1,
+		.lease_ms = 60 * MINUTE,
+	};
+	struct postern_pull_batch *batch = NULL;
+	CHECK_OK(postern_box_pull(scene->box, &options, &batch, &scene->error),
+			&scene->error);
+	size_t count = batch ? postern_pull_batch_count(batch) : 0;
+	if (count > 0 && settles) {
+		const struct postern_pulled *item = postern_pull_batch_get(batch, 0);
+		struct postern_pull_result result = {
+			.size = sizeof(result),
+			.seq = item->seq,
+			.handler = item->handler,
+			.fence = item->fence,
+			.outcome = POSTERN_DONE,
+		};
+		CHECK_OK(postern_box_settle(scene->box, &result, 1, &scene->error),
+				&scene->error);
+	}
+	postern_pull_batch_destroy(batch);
+	return count;
+}
+
+static void idle_worker(void) {
+	struct scene scene;
+	pulled = true;
+	scene_open(&scene, NULL);
+	pulled = false;
+	fake_clock_advance(&scene.clock, 60 * MINUTE);
+	CHECK(!health_of(&scene).due);
+	CHECK_INT(pull(&scene, true), 0);
+	CHECK_INT(send_new(&scene), POSTERN_OK);
+	CHECK_INT(pull(&scene, true), 1);
+	CHECK_INT(pull(&scene, true), 0);
+	fake_clock_advance(&scene.clock, 60 * MINUTE);
+	scene.box->leasing = true; /* as with a runner */
+	postern__claim_hint_all(scene.box);
+	fake_clock_advance(&scene.clock, 60 * MINUTE);
+	struct health health = health_of(&scene);
+	CHECK(!health.due);
+	CHECK_INT(health.status, POSTERN_HEALTH_OK);
+	scene.box->leasing = false;
+	postern_box_destroy(scene.box);
+}
+
+static void no_worker(void) {
+	struct scene scene;
+	pulled = true;
+	scene_open(&scene, NULL);
+	pulled = false;
+	fake_clock_advance(&scene.clock, 60 * MINUTE);
+	CHECK_INT(pull(&scene, true), 0);
+	CHECK_INT(send_new(&scene), POSTERN_OK);
+	CHECK_INT(send_new(&scene), POSTERN_OK);
+	struct health health = health_of(&scene);
+	CHECK(health.due);
+	CHECK(health.pulled);
+	CHECK_INT(health.inactive_ms, 0);
+	fake_clock_advance(&scene.clock, 5 * MINUTE);
+	health = health_of(&scene);
+	CHECK_INT(health.inactive_ms, 5 * MINUTE);
+	CHECK_INT(health.status, POSTERN_HEALTH_UNHEALTHY);
+	/* A claim is activity, and so is what the worker has. */
+	CHECK_INT(pull(&scene, true), 1);
+	CHECK_INT(health_of(&scene).status, POSTERN_HEALTH_OK);
+	fake_clock_advance(&scene.clock, 2 * MINUTE);
+	CHECK_INT(health_of(&scene).status, POSTERN_HEALTH_DEGRADED);
+	CHECK_INT(send_new(&scene), POSTERN_OK);
+	CHECK_INT(pull(&scene, false), 1);
+	fake_clock_advance(&scene.clock, 10 * MINUTE);
+	CHECK(!health_of(&scene).due);
+	postern_box_destroy(scene.box);
+}
+
 static void failing_store(void) {
 	struct scene scene;
 	scene_open(&scene, NULL);
@@ -475,6 +562,10 @@ static const struct tap_case cases[] = {
 	{ "a handler with a rate may be inactive for two periods",
 			rate_not_reached },
 	{ "work that waits in the store behind a long run is due", no_room },
+	{ "a pull handler without work is healthy, however long nobody claims",
+			idle_worker },
+	{ "work that no worker claims is due, unless a worker has some of it",
+			no_worker },
 	{ "a store that cannot be written is unhealthy", failing_store },
 	{ "wrong calls are refused", bad_calls },
 };
