@@ -230,6 +230,9 @@ static void check_orphans(struct check *check,
 					open == 1 ? "y is" : "ies are");
 			continue;
 		}
+		if (open == 0 && handler->poisoned == 0) {
+			continue;
+		}
 		if (open == 0) {
 			char text[POSTERN__LEFT_TEXT_MAX];
 			postern__left_handler_text(handler, text);

@@ -18,8 +18,8 @@
 #include "server/store_open.h"
 #include "store/store.h"
 
-/* Print warnings, and that a store was created. An event about a delivery has
-   its message, its handler and the reason in fields, not in its text. */
+/* Print warnings, and that a store was created. An event about a delivery or a
+   handler has these and the reason in fields, not in its text. */
 static void print_notice(void *context, const struct postern_event *event) {
 	const struct postern_event_info *info = postern_event_info(event->kind);
 	const char *text = postern_event_text(event);
@@ -33,6 +33,10 @@ static void print_notice(void *context, const struct postern_event *event) {
 		postern__err_print("note: %s: message '%s', handler '%s'%s%s", text,
 				event->message_id, event->handler, event->error ? ": " : "",
 				event->error ? event->error : "");
+	} else if (info->object == POSTERN_OBJECT_HANDLER && event->handler &&
+			   !event->text) {
+		postern__err_print("note: %s: handler '%s'%s%s", text, event->handler,
+				event->error ? ": " : "", event->error ? event->error : "");
 	} else {
 		postern__err_print("note: %s", text);
 	}

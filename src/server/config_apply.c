@@ -303,11 +303,14 @@ static int check_handler(const struct postern__config_handler *handler,
 				"support",
 				handler->key, postern__store_kind_name(url));
 	}
-	int r = postern__kind_create(&setup, &impl, error);
+	struct postern_error reason;
+	int r = postern__kind_create(&setup, &impl, &reason);
 	if (r == POSTERN_OK) {
 		impl->ops->destroy(impl);
+		return POSTERN_OK;
 	}
-	return r;
+	return postern__fail(error, r, "handler '%s': %s", handler->key,
+			reason.text);
 }
 
 /* The commands find a server by its stores' files, or share a database with

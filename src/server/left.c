@@ -48,7 +48,8 @@ bool postern__left_handler(const struct postern__config *config,
 		const struct postern__config_store *store,
 		const struct postern_stats *stats,
 		const struct postern_handler_stats *handler) {
-	return handler->nodes == 0 &&
+	bool keeps = handler->pending + handler->leased + handler->poisoned > 0;
+	return keeps && handler->nodes == 0 &&
 		   postern__config_lacks_handler(config, store, stats, handler);
 }
 

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What `postern check` and `postern stats` say about a configuration."""
 
+import os
+import re
+
 from support import case, equal, main, until
 
 
@@ -40,6 +43,38 @@ def _(place):
     assert "channel 'bills' is not in the configuration any more" in found, found
     equal([row.get("channel") for row in place.ok("stats", "--json").json()["left"]],
           ["bills"])
+
+
+@case("a handler that left is silent once nothing of it is open or poisoned")
+def _(place):
+    text = ("store: sqlite:box.db\nchannels:\n  orders:\n    handlers:\n"
+            "      %s: {timeout: 1m, max_attempts: 1, exec: [%s]}\n")
+    place.configure(text % ("gone", "/bin/false"))
+    place.send("1")
+    place.run("process")
+    place.configure(text % ("log", "/bin/true"))
+    left = "handler 'gone' is not in the configuration any more"
+    assert left + ": 0 deliveries are open, 1 poisoned" in place.ok("check").out
+    place.ok("discard", "1", "--handler", "gone")
+    assert left not in place.ok("check").out
+    shown = place.ok("stats")
+    assert left not in shown.out + shown.err, shown
+    equal(place.ok("stats", "--json").json()["left"], [])
+
+
+@case("what a program's file or a run finds names the handler")
+def _(place):
+    tool = place.write("tool", "#!/bin/sh\nexit 69\n")
+    text = ("store: sqlite:box.db\nchannels:\n  orders:\n    handlers:\n"
+            f"      log: {{timeout: 1m, exec: [{tool}]}}\n")
+    place.configure(text)
+    os.chmod(tool, 0o777)
+    assert f"handler 'log': '{tool}' can be changed" in place.run("check").out
+    os.chmod(tool, 0o755)
+    place.send("1")
+    found = place.run("process").err
+    assert re.search(r"note: handler held on this node: .* probes it: handler 'log': "
+                     "exit code 69", found), found
 
 
 @case("check reports handlers without a timeout, and those that hold the writer")
