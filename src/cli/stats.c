@@ -68,6 +68,16 @@ static void add_closed(struct postern__table *table, const json_t *row) {
 	postern__buf_finish(&text);
 }
 
+/* A count that there may be none of: guard channels keep nothing. */
+static void add_known(struct postern__table *table, const json_t *row,
+		const char *name) {
+	if (json_is_null(json_object_get(row, name))) {
+		postern__table_text(table, NULL);
+	} else {
+		postern__table_count(table, postern__reply_count(row, name));
+	}
+}
+
 static void print_channels(const json_t *channels, bool several) {
 	static const struct postern__column counts[] = {
 		{ "STORE", false },
@@ -99,10 +109,10 @@ static void print_channels(const json_t *channels, bool several) {
 			postern__table_text(&table, postern__reply_text(row, "store"));
 		}
 		postern__table_text(&table, postern__reply_text(row, "name"));
-		postern__table_count(&table, postern__reply_count(row, "accepted"));
-		postern__table_count(&table, postern__reply_count(row, "duplicates"));
-		postern__table_count(&table, postern__reply_count(row, "conflicts"));
-		postern__table_count(&table, postern__reply_count(row, "dropped"));
+		add_known(&table, row, "accepted");
+		add_known(&table, row, "duplicates");
+		add_known(&table, row, "conflicts");
+		add_known(&table, row, "dropped");
 		postern__table_count(&table, postern__reply_count(row, "parked"));
 		if (stages) {
 			postern__table_count(&table, postern__reply_count(row, "staged"));
@@ -188,9 +198,9 @@ static void print_history(const json_t *handlers, bool several) {
 			postern__table_text(&table, postern__reply_text(row, "store"));
 		}
 		postern__table_text(&table, postern__reply_text(row, "key"));
-		postern__table_count(&table, postern__reply_count(row, "done"));
-		postern__table_count(&table, postern__reply_count(row, "discarded"));
-		postern__table_count(&table, postern__reply_count(row, "returned"));
+		add_known(&table, row, "done");
+		add_known(&table, row, "discarded");
+		add_known(&table, row, "returned");
 		postern__table_text(&table, "the store exists");
 	}
 	print(&table);
@@ -306,11 +316,7 @@ static void print_sources(const json_t *sources, bool several) {
 		}
 		postern__table_text(&table, postern__reply_text(row, "name"));
 		postern__table_text(&table, state_of_source(row));
-		if (json_is_null(json_object_get(row, "lag"))) {
-			postern__table_text(&table, NULL);
-		} else {
-			postern__table_count(&table, postern__reply_count(row, "lag"));
-		}
+		add_known(&table, row, "lag");
 		postern__table_count(&table, postern__reply_count(row, "accepted"));
 		postern__table_count(&table, postern__reply_count(row, "duplicates"));
 		postern__table_count(&table, postern__reply_count(row, "conflicts"));

@@ -78,20 +78,49 @@ static bool can_stage(const struct postern_stats *stats) {
 	return kind && kind->stages;
 }
 
+/* Whether running nodes record there which handlers they have. */
+static bool is_shared(const struct postern_stats *stats) {
+	const struct postern_store_kind *kind =
+			postern__store_kind_named(stats->store);
+	return kind && kind->is_shared;
+}
+
+/* Whether the store counts what becomes of messages: it has none of a channel
+   in another mode, whose counts are in the metrics. */
+static bool is_inbox(const struct postern__config_values *values) {
+	return !values || values->mode == POSTERN_MODE_INBOX;
+}
+
+/* A count of a channel without an inbox is from a time when it had one, or
+   there is none. */
+static void write_count(struct postern__buf *buf, const char *name,
+		uint64_t count, bool inbox) {
+	if (count > 0 || inbox) {
+		postern__json_pair_uint(buf, name, count);
+	} else {
+		postern__json_pair_null(buf, name);
+	}
+}
+
 static void write_channel(const struct postern__call *call, const char *store,
 		const struct postern_stats *stats, size_t index) {
 	const struct postern_channel_stats *channel = &stats->channels[index];
 	struct postern__buf *buf = &call->response->body;
+	const struct postern__config_channel *known =
+			call->api->config ? postern__config_channel_named(call->api->config,
+										channel->name)
+							  : NULL;
+	bool inbox = is_inbox(known ? &known->values : NULL);
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_text(buf, "name", channel->name);
 	postern__json_pair_bool(buf, "configured",
 			is_configured(call, store, channel->name));
 	write_channel_definition(call, store, channel->name);
-	postern__json_pair_uint(buf, "accepted", channel->accepted);
-	postern__json_pair_uint(buf, "duplicates", channel->duplicates);
-	postern__json_pair_uint(buf, "conflicts", channel->conflicts);
-	postern__json_pair_uint(buf, "dropped", channel->dropped);
+	write_count(buf, "accepted", channel->accepted, inbox);
+	write_count(buf, "duplicates", channel->duplicates, inbox);
+	write_count(buf, "conflicts", channel->conflicts, inbox);
+	write_count(buf, "dropped", channel->dropped, inbox);
 	postern__json_pair_uint(buf, "parked", channel->parked);
 	postern__json_pair_bool(buf, "closed", channel->closed);
 	postern__json_pair_text(buf, "closed_reason", channel->closed_reason);
@@ -109,13 +138,18 @@ static void write_handler(const struct postern__call *call, const char *store,
 		const struct postern_stats *stats, size_t index) {
 	const struct postern_handler_stats *handler = &stats->handlers[index];
 	struct postern__buf *buf = &call->response->body;
+	const struct postern__config_handler *known =
+			call->api->config ? postern__config_handler_named(call->api->config,
+										handler->key)
+							  : NULL;
+	bool inbox = is_inbox(known ? &known->values : NULL);
 	postern__json_open(buf, '{');
 	postern__json_pair_text(buf, "store", store);
 	postern__json_pair_text(buf, "key", handler->key);
 	postern__json_pair_text(buf, "channel", handler->channel);
 	postern__json_pair_bool(buf, "registered", handler->registered);
 	write_handler_definition(call, handler);
-	if (can_stage(stats)) {
+	if (is_shared(stats)) {
 		postern__json_pair_uint(buf, "nodes", handler->nodes);
 	}
 	postern__json_pair_bool(buf, "paused", handler->paused);
@@ -135,9 +169,9 @@ static void write_handler(const struct postern__call *call, const char *store,
 	postern__write_time(buf, "oldest_pending_at",
 			handler->oldest_pending_at_ms);
 	postern__write_time(buf, "oldest_open_at", handler->oldest_open_at_ms);
-	postern__json_pair_uint(buf, "done", handler->done);
-	postern__json_pair_uint(buf, "discarded", handler->discarded);
-	postern__json_pair_uint(buf, "returned", handler->returned);
+	write_count(buf, "done", handler->done, inbox);
+	write_count(buf, "discarded", handler->discarded, inbox);
+	write_count(buf, "returned", handler->returned, inbox);
 	postern__json_close(buf, '}');
 }
 

@@ -49,6 +49,12 @@ channels:
 """
 
 
+def stats_of(place, name):
+    stats = place.ok("stats", "--json").json()
+    return next(row for row in stats["channels"] + stats["handlers"]
+                if row.get("name", row.get("key")) == name)
+
+
 def prepare(place, config=CONFIG):
     place.write("run", RUN)
     os.chmod(place.file("run"), 0o755)
@@ -73,6 +79,25 @@ def post(place, channel, key, body, kind="note"):
     lines = head.lower().split("\r\n")
     return int(lines[0].split()[1]), lines[1:], json.loads(text)
 
+
+@case("stats has no counts of a channel without an inbox, instead of wrong ones")
+def _(place):
+    prepare(place)
+    place.ok("migrate")
+    for serving in (False, True):
+        if serving:
+            place.serve()
+        place.send("1", "fine", channel="pay")
+        for channel in ("pay", "prices"):
+            found = stats_of(place, channel)
+            equal([found[name] for name in
+                   ("accepted", "duplicates", "conflicts", "dropped")], [None] * 4)
+        found = stats_of(place, "charge")
+        equal([found[name] for name in ("done", "discarded", "returned")], [None] * 3)
+        assert "nodes" not in found, found
+        lines = [line.split() for line in place.ok("stats").out.splitlines()]
+        assert ["charge", "-", "-", "-"] in [line[:4] for line in lines], lines
+        assert ["pay", "-", "-", "-", "-"] in [line[:5] for line in lines], lines
 
 @case("a guarded message runs once, without a server too")
 def without_server(place):
