@@ -76,6 +76,21 @@ void postern__client_destroy(struct postern__client *client) {
 	}
 }
 
+bool postern__client_is_beside_servers(const struct postern__client *client) {
+	bool shared = false;
+	for (size_t i = 0; is_open(client) && i < client->cli->store_count; i++) {
+		const char *url = client->cli->stores[i]->values.store;
+		shared = shared || (postern__store_is_shared(url) &&
+								   postern__store_keeps_messages(url));
+	}
+	return shared;
+}
+
+void postern__client_note_held(void) {
+	postern__note_print("whether a handler is broken, or at its rate, is known "
+						"to the servers that run it: --server URL");
+}
+
 /* Whether channels and handlers are added to the box. */
 static bool is_started(const struct postern__client *client) {
 	return client->need == POSTERN__NEED_ACCEPT ||

@@ -75,4 +75,11 @@ int postern__client_request(struct postern__client *client,
 		const struct postern__request *request, bool once,
 		struct postern__response *response, struct postern_error *error);
 
+/* After a request that was answered without a server: whether servers elsewhere
+   may know more, because they share the store. */
+bool postern__client_is_beside_servers(const struct postern__client *client);
+
+/* Print that only a server knows which handlers are at fault. */
+void postern__client_note_held(void);
+
 #endif

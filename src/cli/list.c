@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <postern/sys/clock.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "cli/cli.h"
@@ -81,6 +82,20 @@ static void print_table(const json_t *items, bool several) {
 	postern__table_finish(&table);
 }
 
+/* Whether any of them is pending for a reason that is not known here. */
+static bool has_pending(const json_t *items) {
+	size_t index;
+	json_t *row;
+	json_array_foreach(items, index, row) {
+		const char *state = postern__reply_text(row, "state");
+		if (state && strcmp(state, "pending") == 0 &&
+				!postern__reply_text(row, "reason")) {
+			return true;
+		}
+	}
+	return false;
+}
+
 static void print_page(const struct postern__cli *cli, const json_t *page) {
 	const json_t *items = json_object_get(page, "items");
 	const char *cursor = postern__reply_text(page, "cursor");
@@ -125,6 +140,10 @@ int postern__command_list(struct postern__cli *cli) {
 	r = postern__client_call(cli, client, &request, false, &page);
 	if (r == POSTERN__EXIT_OK) {
 		print_page(cli, page);
+		if (!cli->json && postern__client_is_beside_servers(client) &&
+				has_pending(json_object_get(page, "items"))) {
+			postern__client_note_held();
+		}
 	}
 out:
 	json_decref(page);

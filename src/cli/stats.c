@@ -386,6 +386,20 @@ static void print_notes(const json_t *stats) {
 	}
 }
 
+/* Whether any handler has pending deliveries for a reason that is not known
+   here. */
+static bool has_pending(const json_t *handlers) {
+	size_t index;
+	json_t *row;
+	json_array_foreach(handlers, index, row) {
+		if (postern__reply_count(row, "pending") > 0 &&
+				!postern__reply_text(row, "held")) {
+			return true;
+		}
+	}
+	return false;
+}
+
 int postern__command_stats(struct postern__cli *cli) {
 	const struct postern__request request = {
 		.method = "GET",
@@ -409,6 +423,10 @@ int postern__command_stats(struct postern__cli *cli) {
 		print_tables(stats, cli->store_count > 1);
 	}
 	print_notes(stats);
+	if (postern__client_is_beside_servers(client) &&
+			has_pending(json_object_get(stats, "handlers"))) {
+		postern__client_note_held();
+	}
 out:
 	json_decref(stats);
 	postern__client_destroy(client);

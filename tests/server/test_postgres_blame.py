@@ -106,6 +106,10 @@ def _(place, batch):
     for line in events(servers, "handler_held"):
         equal(line["error"],
               'relation "public.effect" does not exist (SQLSTATE 42P01)')
+    # The commands read the database, which has no holds.
+    for command in ("stats", "list"):
+        shown = place.ok(command)
+        assert "known to the servers that run it: --server URL" in shown.err, shown
     servers[0].stop(signal.SIGKILL)
     time.sleep(OUTAGE_S)
     SERVER.sql(RESTORE)
