@@ -8,7 +8,7 @@
  *
  * A run waits for the commit of the other store on no thread. A job joins the
  * run to the accept; the accept cannot be cancelled, so a run that is cancelled
- * leaves its job, which then has nobody to tell.
+ * leaves its job, and the receipt that arrives later is not used.
  */
 
 #include <assert.h>

@@ -55,7 +55,7 @@ static const char *const reserved[] = { "ce-", "connection", "content-length",
 	"traceparent", "trailer", "transfer-encoding", "upgrade", "webhook-" };
 
 /* And those that a message may not set: they belong to the receiver's
-   definition, or tell the receiver who it was that sent the request. */
+   definition, or claim who has sent the request. */
 static const char *const reserved_in_messages[] = { "accept", "accept-",
 	"api-key", "authorization", "cookie", "forwarded", "if-", "origin", "range",
 	"referer", "sec-", "user-agent", "via", "x-access-token", "x-api-key",
