@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `postern key test`: the keys that the rules of a channel make of a message.
- * Only the configuration is read.
+ * `postern key test`: the keys that the rules of a channel make of a message,
+ * and of a guard the markers, as a word for `postern mark`. Only the
+ * configuration is read.
  */
 
 #include <jansson.h>
@@ -31,6 +32,8 @@
 #define SHOWN_LEN_MAX \
 	(POSTERN_ATTRIBUTE_LEN_MAX + POSTERN__KEY_TEXT_LEN_MAX + 64)
 
+#define GENERATED_ID "(generated)"
+
 struct trial {
 	const struct postern__cli *cli;
 	const struct postern__config_channel *channel;
@@ -59,6 +62,21 @@ static void show_key(const struct postern_message *message,
 	}
 }
 
+/* Adds the key as the value of a marker, if people can type it. */
+static void add_marker(const struct trial *trial,
+		const struct postern_dedupe_key *key, json_t *item) {
+	bool typed = key->value != trial->message.body &&
+				 !(key->is_id && strcmp(key->value, GENERATED_ID) == 0);
+	size_t len;
+	char *marker =
+			typed ? postern__marker_value(key, trial->channel->name, &len)
+				  : NULL;
+	if (marker) {
+		(void)json_object_set_new(item, "marker", json_stringn(marker, len));
+	}
+	free(marker);
+}
+
 /* Adds a row: the key by a rule, or why there is none. rule NULL: the one that
    follows from the message's. */
 static void add_item(struct trial *trial, const char *handler,
@@ -70,12 +88,10 @@ static void add_item(struct trial *trial, const char *handler,
 	json_t *item = json_pack("{s:s?, s:s, s:s?, s:n, s:n}", "handler", handler,
 			"rule", rule ? rule->rule.text : rule_text, "type",
 			rule ? rule->type : NULL, "key", "reason");
+	key = postern__dedupe_key_by_id(&trial->message);
 	int r = rule ? postern__typed_rule_apply(rule, &trial->message, NULL, &room,
 						   &key, &error)
 				 : POSTERN_OK;
-	if (!rule) {
-		key = postern__dedupe_key_by_id(&trial->message);
-	}
 	if (r) {
 		trial->missing = true;
 		(void)json_object_set_new(item, "reason", json_string(error.text));
@@ -83,6 +99,9 @@ static void add_item(struct trial *trial, const char *handler,
 		bool composite = rule && postern__key_rule_is_composite(&rule->rule);
 		show_key(&trial->message, &key, composite ? handler : NULL, shown);
 		(void)json_object_set_new(item, "key", json_string(shown));
+		if (trial->channel->values.mode == POSTERN_MODE_GUARD) {
+			add_marker(trial, &key, item);
+		}
 	}
 	(void)json_array_append_new(trial->items, item);
 }
@@ -157,7 +176,7 @@ static int take_raw(struct trial *trial) {
 	const struct postern__args *args = &trial->cli->args;
 	const char *id = postern__args_value(args, "id");
 	const char *type = postern__args_value(args, "type");
-	trial->message.id = id ? id : "(generated)";
+	trial->message.id = id ? id : GENERATED_ID;
 	trial->message.source = postern__args_value(args, "source");
 	trial->message.type = type ? type : "message";
 	trial->message.correlation_id = postern__args_value(args, "correlation-id");
@@ -200,17 +219,43 @@ static int take_event(struct trial *trial, const char *path) {
 	return POSTERN__EXIT_OK;
 }
 
+/* A marker as one word for a shell; NULL without one. */
+static void add_word(struct postern__table *table, const char *marker) {
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+								"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+								"0123456789-_.:/@%+=,";
+	struct postern__buf word;
+	if (!marker || !marker[strspn(marker, plain)]) {
+		postern__table_text(table, marker);
+		return;
+	}
+	postern__buf_init(&word, 2 * strlen(marker) + 8);
+	postern__buf_append_text(&word, "$'");
+	for (const char *at = marker; *at; at++) {
+		if (*at == '\n' || *at == '\'' || *at == '\\') {
+			postern__buf_append_char(&word, '\\');
+		}
+		postern__buf_append_char(&word, *at == '\n' ? 'n' : *at);
+	}
+	postern__buf_append_text(&word, "'");
+	postern__table_text(table, postern__buf_text(&word));
+	postern__buf_finish(&word);
+}
+
 static void print_table(const struct trial *trial) {
 	static const struct postern__column columns[] = {
 		{ "HANDLER", false },
 		{ "RULE", false },
 		{ "FOR TYPE", false },
 		{ "KEY", false },
+		{ "MARKER", false },
 	};
+	bool guards = trial->channel->values.mode == POSTERN_MODE_GUARD;
 	struct postern__table table;
 	size_t index;
 	json_t *item;
-	postern__table_init(&table, columns, sizeof columns / sizeof columns[0]);
+	postern__table_init(&table, columns,
+			sizeof columns / sizeof columns[0] - (guards ? 0 : 1));
 	json_array_foreach(trial->items, index, item) {
 		const char *handler = postern__reply_text(item, "handler");
 		const char *key = postern__reply_text(item, "key");
@@ -223,6 +268,9 @@ static void print_table(const struct trial *trial) {
 				key    ? POSTERN__PLAIN
 				: rule ? POSTERN__BAD
 					   : POSTERN__FAINT);
+		if (guards) {
+			add_word(&table, postern__reply_text(item, "marker"));
+		}
 	}
 	if (!postern__table_print(&table)) {
 		postern__err_print("out of memory");

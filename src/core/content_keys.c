@@ -279,15 +279,6 @@ bool postern__content_has_guard_key(const struct postern__content *content,
 	return run_key(content, index) != NULL;
 }
 
-/* Whether a marker of the handler can be of another key than an id. What other
-   handlers have for keys does not change its own. */
-static bool mixes_keys(const struct postern__handler *handler) {
-	const struct postern__channel *channel = handler->channel;
-	return channel->marker ? channel->has_key_rules
-						   : needs_more_than_id(&channel->key_rules) ||
-									 needs_more_than_id(&handler->key_rules);
-}
-
 bool postern__content_guard_key(const struct postern__content *content,
 		size_t index, char **out, size_t *len_out) {
 	const struct postern__channel *channel = content->channel;
@@ -298,23 +289,8 @@ bool postern__content_guard_key(const struct postern__content *content,
 		make_unique(channel->generation->box, &room, &unique);
 		key = &unique;
 	}
-	/* Where all keys are ids, the channel's own messages need no source. */
-	bool bare = !key->source ||
-				(key->is_id && !mixes_keys(content->runs[index].handler) &&
-						strcmp(key->source, channel->first_name) == 0);
-	size_t source_len = bare ? 0 : strlen(key->source) + 1;
-	char *value = malloc(source_len + key->value_len + 1);
-	if (!value) {
-		return false;
-	}
-	if (!bare) {
-		memcpy(value, key->source, source_len - 1);
-		value[source_len - 1] = '\n'; /* no source contains one */
-	}
-	memcpy(value + source_len, key->value, key->value_len);
-	*out = value;
-	*len_out = source_len + key->value_len;
-	return true;
+	*out = postern__marker_value(key, channel->first_name, len_out);
+	return *out != NULL;
 }
 
 bool postern__box_make_id(struct postern_box *box, const char *channel_name,

@@ -30,9 +30,9 @@ int postern__content_keys_make(struct postern__content *content,
    any other. */
 bool postern__content_has_guard_key(const struct postern__content *content,
 		size_t index);
-/* That key as the value of a marker, yours to free(): the key, after its source
-   or the pattern of its rule and a line feed if there is one; a key that no
-   other message has if there is none. False: out of memory. */
+/* That key as the value of a marker, yours to free(), see
+   postern__marker_value(); a key that no other message has if there is none.
+   False: out of memory. */
 bool postern__content_guard_key(const struct postern__content *content,
 		size_t index, char **out, size_t *len_out);
 

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the keys of a rule for some types begin with in place of a source. */
+#define SPACE_MARK '\x01'
+
 static int copy_rule(struct postern__typed_rule *out,
 		const struct postern_key_rule *given, const char *what,
 		struct postern_error *error) {
@@ -30,7 +33,7 @@ static int copy_rule(struct postern__typed_rule *out,
 	if (!out->type || !out->space) {
 		return postern__fail(error, POSTERN_E_NOMEM, "out of memory");
 	}
-	(void)snprintf(out->space, size, "\x01%s", given->type);
+	(void)snprintf(out->space, size, "%c%s", SPACE_MARK, given->type);
 	return POSTERN_OK;
 }
 
@@ -167,4 +170,29 @@ int postern__typed_rule_apply(const struct postern__typed_rule *rule,
 		out->source = rule->space;
 	}
 	return r;
+}
+
+/* Three kinds that cannot be taken for each other: an id has no line feed and
+   is not empty, a source and a pattern are not empty either. */
+char *postern__marker_value(const struct postern_dedupe_key *key,
+		const char *own_source, size_t *len_out) {
+	const char *source = key->source ? key->source : "";
+	const char *after = "\n";
+	if (key->is_id && strcmp(source, own_source) == 0) {
+		source = after = "";
+	} else if (*source == SPACE_MARK) {
+		source++;
+		after = "\n\n";
+	}
+	size_t source_len = strlen(source);
+	size_t after_len = strlen(after);
+	*len_out = source_len + after_len + key->value_len;
+	char *text = malloc(*len_out + 1);
+	if (text) {
+		memcpy(text, source, source_len);
+		memcpy(text + source_len, after, after_len);
+		memcpy(text + source_len + after_len, key->value, key->value_len);
+		text[*len_out] = '\0';
+	}
+	return text;
 }

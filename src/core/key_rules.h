@@ -56,4 +56,17 @@ int postern__typed_rule_apply(const struct postern__typed_rule *rule,
 		struct postern__key_text *room, struct postern_dedupe_key *out,
 		struct postern_error *error);
 
+/*
+ * A key as the value of a marker, yours to free(); NULL: out of memory. The
+ * other rules of its channel and handler do not change it:
+ *
+ *   ID                  of the channel's own messages, whose source is
+ *                       own_source
+ *   SOURCE LF ID        of others
+ *   LF VALUE            by another rule than `id` for all types
+ *   PATTERN LF LF VALUE by a rule for the types that match a pattern
+ */
+char *postern__marker_value(const struct postern_dedupe_key *key,
+		const char *own_source, size_t *len_out);
+
 #endif

@@ -312,6 +312,80 @@ def bad_keys(place):
     equal(post(place, "header", "{}", "X-Key: {a}%")[0], 200)
 
 
+GUARDED = """\
+store: sqlite:shop.db
+channels:
+  pay:
+    mode: guard
+    KEY
+    handlers:
+      charge: {exec: ["/bin/sh", "-c", "echo ran >> ${DIR}/ran"], timeout: 5s}
+"""
+
+
+@case("a rule for one type leaves the markers of other types as they are")
+def rule_added(place):
+    def pay(kind, name, body='{"x": 1, "y": 1}'):
+        return place.ok("send", "pay", "--type", kind, "--id", name,
+                        stdin=body).out
+
+    def change(rules):
+        place.configure(GUARDED.replace("KEY", f"key: {rules}"))
+        place.ok("migrate", "--accept-key-change", "pay")
+
+    place.configure(GUARDED.replace("KEY", ""))
+    equal(pay("b", "1"), "done\n")
+    change('{a: "json:/x"}')
+    equal([pay("b", "1"), pay("a", "2")], ["duplicate\n", "done\n"])
+    # Nor does another rule for the rest change the keys of a type.
+    change('{a: "json:/x", b: id, default: "json:/y"}')
+    equal([pay("b", "1"), pay("a", "3"), pay("c", "4")],
+          ["duplicate\n", "duplicate\n", "done\n"])
+    change('"json:/y"')
+    equal(pay("c", "5"), "duplicate\n")
+    equal(place.read("ran"), "ran\nran\nran\n")
+
+
+@case("key test prints the marker of each key as a word for mark")
+def marker_words(place):
+    place.configure(GUARDED.replace(
+        "KEY", "key: {payment.made: json:/id, t.*: 'json:/id', "
+        "'hash.*': 'hash:body', plain: id, sourced: id, default: json:/id}"))
+    place.ok("migrate")
+    body = json.dumps({"id": "it's \\ 17"})
+    for kind, given, marker in (
+            ("payment.made", [], "payment.made\n\nit's \\ 17"),
+            ("t.a", [], "t.*\n\nit's \\ 17"),
+            ("plain", ["--id", "m-1"], "m-1"),
+            ("sourced", ["--id", "m-1", "--source", "/a b"], "/a b\nm-1"),
+            ("other", [], "\nit's \\ 17"),
+            ("hash.a", [], None)):
+        words = ["--type", kind, *given]
+        with open(place.file("body"), "w", encoding="utf-8") as file:
+            file.write(body)
+        test = ["key", "test", "pay", "--raw", *words, "body"]
+        row = place.ok(*test, "--json").json()["keys"][0]
+        equal(row.get("marker"), marker)
+        header, line = place.ok(*test).out.splitlines()[:2]
+        word = line[header.index("MARKER"):].strip()
+        equal(place.ok("send", "pay", *words, stdin=body).out, "done\n")
+        if marker is None:
+            equal(word, "-")
+            continue
+        shell = subprocess.run(["bash", "-c", f"printf %s {word}"],
+                               stdout=subprocess.PIPE, check=True, timeout=60)
+        equal(shell.stdout.decode(), marker)
+        equal(place.ok("mark", "has", "charge", marker).out, "done\n")
+        place.ok("mark", "forget", "charge", marker)
+        equal(place.ok("send", "pay", *words, stdin=body).out, "done\n")
+    # In an inbox there are no markers.
+    place.configure(CONFIG)
+    with open(place.file("order"), "w", encoding="utf-8") as file:
+        file.write(order(7))
+    equal("MARKER" in place.ok("key", "test", "orders", "--raw", "--type",
+                               "order.placed", "order").out, False)
+
+
 @case("check prints and refuses rules")
 def checked(place):
     for rules, says in (
