@@ -34,6 +34,7 @@
 #include "cli/remote.h"
 #include "cli/reply.h"
 #include "cli/server_config.h"
+#include "core/kept_rules.h"
 #include "handler/kinds.h"
 #include "server/api.h"
 #include "server/config.h"
@@ -56,8 +57,9 @@ struct check {
 	const char *store; /* the store that is being checked; NULL: none, or the
 						  only one */
 	struct postern__limits limits;
-	int status;    /* the exit status so far */
-	bool hindered; /* the store cannot be created or used */
+	int status;         /* the exit status so far */
+	bool hindered;      /* the store cannot be created or used */
+	bool rules_changed; /* serve refuses a key rule */
 };
 
 /* status POSTERN__EXIT_OK: a note, no problem. */
@@ -399,9 +401,13 @@ static void check_box(struct check *check,
 	struct postern_stats *stats = NULL;
 	struct postern_error error;
 	/* Errors that only a box can find, unless one was reported already. */
-	if (check->status != POSTERN__EXIT_USAGE &&
-			postern__config_apply(check->cli->config, store, box, &error)) {
-		report(check, POSTERN__EXIT_USAGE, "%s", error.text);
+	if (check->status != POSTERN__EXIT_USAGE) {
+		if (postern__config_apply(check->cli->config, store, box, &error)) {
+			report(check, POSTERN__EXIT_USAGE, "%s", error.text);
+		} else if (postern__rules_compare(box, &error)) {
+			report(check, postern__exit_of(error.code), "%s", error.text);
+			check->rules_changed |= error.code == POSTERN_E_CONFLICT;
+		}
 	}
 	int r = postern_box_stats(box, &stats, &error);
 	if (r) {

@@ -49,78 +49,138 @@ static const char *rules_text(const struct postern__key_rules *rules,
 	return text;
 }
 
-static int fail_changed(const struct postern_generation *generation,
-		const struct postern_kept_rule *rule, struct postern_error *error) {
-	const struct postern__channel *channel =
-			postern__generation_channel_by_id(generation, rule->channel);
-	const char *name = channel ? channel->name : "?";
-	const char *what = "channel";
-	const char *owner = name;
-	for (size_t i = 0; rule->handler && i < generation->handler_count; i++) {
-		if (generation->handlers[i]->id == rule->handler) {
-			what = "handler";
-			owner = generation->handlers[i]->key;
-		}
+struct collecting {
+	struct postern_memory *memory;
+	struct postern_kept_rule *rules;
+	size_t count;
+	bool former; /* also under former names, which the store may have yet */
+	bool failed;
+};
+
+static void add_rule(struct collecting *work, struct postern_kept_rule rule) {
+	work->failed = work->failed || !rule.rule;
+	work->rules[work->count++] = rule;
+}
+
+static const char *name_of(const struct postern__channel *channel, size_t i) {
+	return i == 0 ? channel->name : channel->former_names[i - 1];
+}
+
+static size_t count_names(const struct collecting *work,
+		const struct postern__channel *channel) {
+	return 1 + (work->former ? channel->former_name_count : 0);
+}
+
+static size_t count_keys(const struct collecting *work,
+		const struct postern__handler *handler) {
+	return 1 + (work->former ? handler->legacy_key_count : 0);
+}
+
+static void add_channel(struct collecting *work,
+		const struct postern__channel *channel) {
+	for (size_t i = 0; i < count_names(work, channel); i++) {
+		add_rule(work, (struct postern_kept_rule){
+							   .channel = channel->id,
+							   .channel_name = name_of(channel, i),
+							   .rule = rules_text(&channel->key_rules, "id",
+									   work->memory),
+							   .confirmed = channel->accepts_key_change,
+							   .guarded = channel->mode == POSTERN_MODE_GUARD,
+					   });
 	}
+}
+
+static void add_handler(struct collecting *work,
+		const struct postern__handler *handler) {
+	const struct postern__channel *channel = handler->channel;
+	const size_t names = count_names(work, channel);
+	for (size_t i = 0; i < names * count_keys(work, handler); i++) {
+		size_t key = i / names;
+		add_rule(work,
+				(struct postern_kept_rule){
+						.channel = channel->id,
+						.channel_name = name_of(channel, i % names),
+						.handler = handler->id,
+						.handler_key = key == 0 ? handler->key
+												: handler->legacy_keys[key - 1],
+						.rule = rules_text(&handler->key_rules, "",
+								work->memory),
+						.confirmed = channel->accepts_key_change,
+						.guarded = channel->mode == POSTERN_MODE_GUARD,
+				});
+	}
+}
+
+static bool collect_rules(const struct postern_generation *generation,
+		struct collecting *work) {
+	size_t count = 0;
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		count += count_names(work, generation->channels[i]);
+	}
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		const struct postern__handler *handler = generation->handlers[i];
+		count +=
+				count_names(work, handler->channel) * count_keys(work, handler);
+	}
+	work->rules = postern_memory_alloc(work->memory,
+			(count + 1) * sizeof(*work->rules));
+	if (!work->rules) {
+		return false;
+	}
+	for (size_t i = 0; i < generation->channel_count; i++) {
+		add_channel(work, generation->channels[i]);
+	}
+	for (size_t i = 0; i < generation->handler_count; i++) {
+		add_handler(work, generation->handlers[i]);
+	}
+	return !work->failed;
+}
+
+static int fail_changed(const struct postern_kept_rule *rule,
+		struct postern_error *error) {
 	return postern__fail(error, POSTERN_E_CONFLICT,
 			"the key of %s '%.40s' was '%.30s' and is '%.30s' now, so copies "
 			"of "
 			"accepted messages would run; restore it, or run "
 			"'postern migrate --accept-key-change %.40s'",
-			what, owner, rule->former, rule->rule[0] ? rule->rule : "none",
-			name);
+			rule->handler_key ? "handler" : "channel",
+			rule->handler_key ? rule->handler_key : rule->channel_name,
+			rule->former, rule->rule[0] ? rule->rule : "none",
+			rule->channel_name);
 }
 
-static bool collect_rules(const struct postern_generation *generation,
-		struct postern_memory *memory, struct postern_kept_rule *rules) {
-	size_t count = 0;
-	bool ok = true;
-	for (size_t i = 0; ok && i < generation->channel_count; i++) {
-		const struct postern__channel *channel = generation->channels[i];
-		rules[count] = (struct postern_kept_rule){
-			.channel = channel->id,
-			.rule = rules_text(&channel->key_rules, "id", memory),
-			.confirmed = channel->accepts_key_change,
-			.guarded = channel->mode == POSTERN_MODE_GUARD,
-		};
-		ok = rules[count++].rule;
+static int compare(struct postern_box *box,
+		const struct postern_generation *generation, bool former,
+		struct postern_error *error) {
+	if (!box->store || !box->store->ops->keep_rules) {
+		return POSTERN_OK;
 	}
-	for (size_t i = 0; ok && i < generation->handler_count; i++) {
-		const struct postern__handler *handler = generation->handlers[i];
-		rules[count] = (struct postern_kept_rule){
-			.channel = handler->channel->id,
-			.handler = handler->id,
-			.rule = rules_text(&handler->key_rules, "", memory),
-			.confirmed = handler->channel->accepts_key_change,
-			.guarded = handler->channel->mode == POSTERN_MODE_GUARD,
-		};
-		ok = rules[count++].rule;
+	struct collecting work = {
+		.memory = postern_memory_create(),
+		.former = former,
+	};
+	int r = work.memory && collect_rules(generation, &work)
+					? box->store->ops->keep_rules(box->store, work.rules,
+							  work.count, work.memory, error)
+					: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
+	for (size_t i = 0; !r && i < work.count; i++) {
+		if (work.rules[i].changed && !work.rules[i].confirmed) {
+			r = fail_changed(&work.rules[i], error);
+		}
 	}
-	return ok;
+	postern_memory_destroy(work.memory);
+	return r;
 }
 
 int postern__rules_keep(struct postern_box *box,
 		const struct postern_generation *generation,
 		struct postern_error *error) {
-	if (!box->store || !box->store->ops->keep_rules) {
-		return POSTERN_OK;
-	}
-	struct postern_memory *memory = postern_memory_create();
-	size_t count = generation->channel_count + generation->handler_count;
-	struct postern_kept_rule *rules =
-			memory ? postern_memory_alloc(memory, (count + 1) * sizeof(*rules))
-				   : NULL;
-	int r = rules && collect_rules(generation, memory, rules)
-					? box->store->ops->keep_rules(box->store, rules, count,
-							  memory, error)
-					: postern__fail(error, POSTERN_E_NOMEM, "out of memory");
-	for (size_t i = 0; !r && i < count; i++) {
-		if (rules[i].changed && !rules[i].confirmed) {
-			r = fail_changed(generation, &rules[i], error);
-		}
-	}
-	postern_memory_destroy(memory);
-	return r;
+	return compare(box, generation, false, error);
+}
+
+int postern__rules_compare(struct postern_box *box,
+		struct postern_error *error) {
+	return compare(box, box->generation, true, error);
 }
 
 int postern_box_accept_key_change(struct postern_box *box, const char *channel,

@@ -11,5 +11,8 @@ struct postern_generation;
 int postern__rules_keep(struct postern_box *box,
 		const struct postern_generation *generation,
 		struct postern_error *error);
+/* The same for a box that is open for reading only: nothing is written. */
+int postern__rules_compare(struct postern_box *box,
+		struct postern_error *error);
 
 #endif

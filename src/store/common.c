@@ -234,6 +234,10 @@ void postern__rule_name(const struct postern_kept_rule *rule,
 			(long long)rule->channel, (long long)rule->handler);
 }
 
+bool postern__rule_is_known(const struct postern_kept_rule *rule) {
+	return rule->channel != 0 && (rule->handler != 0 || !rule->handler_key);
+}
+
 bool postern__rule_changes(const struct postern_kept_rule *rule, bool accepted,
 		bool marked) {
 	if (!rule->former || strcmp(rule->former, rule->rule) == 0) {

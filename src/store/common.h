@@ -152,6 +152,8 @@ void postern__store_report(const struct postern_store *store,
 #define POSTERN__RULE_NAME_MAX 64
 void postern__rule_name(const struct postern_kept_rule *rule,
 		char out[POSTERN__RULE_NAME_MAX]);
+/* Whether the store has what the rule is for. */
+bool postern__rule_is_known(const struct postern_kept_rule *rule);
 /* Whether a rule differs from what is kept, `former`, so that keys are
    forgotten. accepted: the channel has accepted messages. */
 bool postern__rule_changes(const struct postern_kept_rule *rule, bool accepted,

@@ -51,6 +51,13 @@ def send(place, body, kind="order.placed"):
                     stdin=body).json()
 
 
+def finds(place, says):
+    """check reports a problem that contains this text."""
+    found = place.run("check")
+    equal(found.code, 1, found)
+    assert says in found.out, found
+
+
 def states(place, seq, handler):
     rows = place.ok("show", "--seq", str(seq), "--json").json()["deliveries"]
     return [(r["state"], r["last_error"]) for r in rows if r["handler"] == handler]
@@ -178,6 +185,8 @@ def changed(place):
     place.ok("process")
     place.configure(CONFIG.replace("json:/customer", "json:/order/id"))
     says = "migrate --accept-key-change orders"
+    finds(place, "the key of handler 'welcome' was 'json:/customer' and is "
+          "'json:/order/id' now")
     place.fails(1, "process", says=says)
     place.fails(1, "send", "orders", stdin=order(8), says=says)
     place.fails(3, "migrate", "--accept-key-change", "nothing",
@@ -185,9 +194,20 @@ def changed(place):
     place.fails(1, "migrate", "--accept-key-change", "raw", says=says)
     text = place.ok("migrate", "--accept-key-change", "orders").out
     equal("orders" in text, True)
+    place.ok("check")
     place.ok("process")
     place.configure(CONFIG)
     place.fails(1, "process", says=says)
+    finds(place, says)
+    # Under new names, too.
+    place.configure(CONFIG.replace("  orders:", "  sales:\n    former_names: "
+                                   "[orders]").replace(
+        "welcome: {", "hello: {legacy_keys: [welcome], "))
+    says = says.replace("orders", "")
+    finds(place, says)
+    place.fails(1, "process", says=says)
+    place.configure(CONFIG.replace("json:/customer", "json:/order/id"))
+    place.ok("check")
 
 
 @case("a changed rule of a guard is refused as soon as there are markers")
@@ -215,7 +235,9 @@ channels:
     for changed_rule in (by_body, own):
         place.configure(changed_rule)
         place.fails(1, "send", "pay", "--id", "1", stdin=order(7), says=says)
+        finds(place, says)
     place.configure(first)
+    place.ok("check")
     equal(pay(), "duplicate\n")
 
 

@@ -150,6 +150,35 @@ def _(place):
     equal(new.server.stop(), 0)
 
 
+@case("check compares key rules with those of the store")
+def _(place):
+    prepare(place, "ruled")
+    config = f"""\
+store: "{SERVER.url(schema='ruled')}"
+channels:
+  NAME:
+    key: RULE
+    handlers:
+      audit: {{exec: [/bin/true], timeout: 5s}}
+"""
+
+    def configure(name, rule):
+        place.configure(config.replace("NAME", name).replace("RULE", rule))
+
+    configure("orders", "id")
+    place.ok("send", "orders", "--id", "1", stdin="{}")
+    place.ok("check")
+    for name in "orders", "sales:\n    former_names: [orders]\n#":
+        configure(name, "json:/id")
+        for command in "check", "process":
+            result = place.run(command)
+            equal(result.code, 1, result)
+            assert ("was 'id' and is 'json:/id' now"
+                    in result.out + result.err), result
+    configure("orders", "id")
+    place.ok("check")
+
+
 if __name__ == "__main__":
     with Server() as SERVER:
         main()

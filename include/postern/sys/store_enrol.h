@@ -83,6 +83,10 @@ struct postern_enrolment {
  * The keys of a guarded rule are markers, so it is changed, also if it was
  * empty, as soon as the store has a marker. If a rule is changed and not
  * confirmed, nothing is written; else all are kept.
+ *
+ * A store that is open for reading only compares the rules and writes nothing.
+ * Nothing is enrolled there, so it finds the ids by the names, and fills them
+ * in; a rule whose names it does not know is not changed.
  */
 struct postern_kept_rule {
 	int64_t channel;  /* a channel id */
@@ -93,6 +97,9 @@ struct postern_kept_rule {
 	/* out */
 	bool changed;
 	const char *former; /* what was kept; NULL: nothing */
+	/* in */
+	const char *channel_name; /* a name that the channel has or had */
+	const char *handler_key;  /* the same of the handler; NULL: of none */
 };
 
 #ifdef __cplusplus

@@ -81,6 +81,42 @@ static int keep_all(struct pg_connection *connection, struct work *work,
 	return r;
 }
 
+/* Finds the ids of a rule by its names; 0: unknown. */
+static int find_ids(struct pg_connection *connection,
+		struct postern_kept_rule *rule, struct postern_error *error) {
+	struct pg_query query;
+	postern__pg_query(&query, connection);
+	postern__pg_text(&query, rule->channel_name);
+	postern__pg_text(&query, rule->handler_key);
+	int r = postern__pg_run(&query,
+			"SELECT coalesce((SELECT channel FROM @channel_name"
+			" WHERE name = $1), 0),"
+			" coalesce((SELECT h.owner FROM @handler_key k"
+			" JOIN @handler h ON h.id = k.handler WHERE k.key = $2), 0)",
+			error);
+	if (r == POSTERN_OK) {
+		rule->channel = postern__pg_get(&query, 0, 0);
+		rule->handler = postern__pg_get(&query, 0, 1);
+	}
+	postern__pg_end(&query);
+	return r;
+}
+
+static int compare_all(struct pg_connection *connection, void *context,
+		bool again, struct postern_error *error) {
+	struct work *work = context;
+	int r = POSTERN_OK;
+	(void)again;
+	for (size_t i = 0; r == POSTERN_OK && i < work->count; i++) {
+		struct postern_kept_rule *rule = &work->rules[i];
+		r = find_ids(connection, rule, error);
+		if (r == POSTERN_OK && postern__rule_is_known(rule)) {
+			r = compare_rule(connection, rule, work->memory, error);
+		}
+	}
+	return r;
+}
+
 static int keep_in_transaction(struct pg_connection *connection, void *context,
 		bool again, struct postern_error *error) {
 	(void)again;
@@ -96,6 +132,7 @@ int postern__pg_keep_rules(struct postern_store *store,
 		struct postern_kept_rule *rules, size_t count,
 		struct postern_memory *memory, struct postern_error *error) {
 	struct work work = { rules, count, memory };
-	return postern__pg_do(postern__pg_from_base(store), keep_in_transaction,
-			&work, error);
+	struct pg_store *self = postern__pg_from_base(store);
+	return postern__pg_do(self,
+			self->read_only ? compare_all : keep_in_transaction, &work, error);
 }

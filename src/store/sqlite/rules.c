@@ -9,13 +9,17 @@
 #include "store/common.h"
 #include "store/sqlite/sqlite.h"
 
+static struct sqlite_connection *reading(struct sqlite_store *self) {
+	return self->read_only ? &self->reader : &self->writer;
+}
+
 /* Reads what is kept; *out is NULL if nothing is. */
 static int read_rule(struct sqlite_store *self, const char *name,
 		struct postern_memory *memory, const char **out,
 		struct postern_error *error) {
 	bool ok = true;
 	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
+	postern__sqlite_query(&query, reading(self),
 			"SELECT value FROM postern_meta WHERE name = ?1");
 	postern__sqlite_bind_text(&query, 1, name);
 	*out = NULL;
@@ -30,7 +34,7 @@ static int read_rule(struct sqlite_store *self, const char *name,
 static int look_for_keys(struct sqlite_store *self, int64_t channel,
 		bool *accepted_out, bool *marked_out, struct postern_error *error) {
 	struct sqlite_query query;
-	postern__sqlite_query(&query, &self->writer,
+	postern__sqlite_query(&query, reading(self),
 			"SELECT accepted > 0, EXISTS (SELECT 1 FROM postern_marker)"
 			" FROM postern_channel WHERE id = ?1");
 	postern__sqlite_bind_int(&query, 1, channel);
@@ -87,10 +91,46 @@ static int keep_all(struct sqlite_store *self, struct postern_kept_rule *rules,
 	return r;
 }
 
+/* Finds the ids of a rule by its names; 0: unknown. */
+static int find_ids(struct sqlite_store *self, struct postern_kept_rule *rule,
+		struct postern_error *error) {
+	struct sqlite_query query;
+	postern__sqlite_query(&query, reading(self),
+			"SELECT (SELECT channel FROM postern_channel_name WHERE name = ?1),"
+			" (SELECT h.owner FROM postern_handler_key k"
+			" JOIN postern_handler h ON h.id = k.handler WHERE k.key = ?2)");
+	postern__sqlite_bind_text(&query, 1, rule->channel_name);
+	postern__sqlite_bind_text(&query, 2, rule->handler_key);
+	bool found = postern__sqlite_row(&query);
+	rule->channel = found ? postern__sqlite_int(&query, 0) : 0;
+	rule->handler = found ? postern__sqlite_int(&query, 1) : 0;
+	return postern__sqlite_end(&query, error);
+}
+
+static int compare_all(struct sqlite_store *self,
+		struct postern_kept_rule *rules, size_t count,
+		struct postern_memory *memory, struct postern_error *error) {
+	int r = postern__sqlite_read_begin(self, error);
+	if (r != POSTERN_OK) {
+		return r;
+	}
+	for (size_t i = 0; r == POSTERN_OK && i < count; i++) {
+		r = find_ids(self, &rules[i], error);
+		if (r == POSTERN_OK && postern__rule_is_known(&rules[i])) {
+			r = compare_rule(self, &rules[i], memory, error);
+		}
+	}
+	postern__sqlite_read_end(self);
+	return r;
+}
+
 int postern__sqlite_keep_rules(struct postern_store *store,
 		struct postern_kept_rule *rules, size_t count,
 		struct postern_memory *memory, struct postern_error *error) {
 	struct sqlite_store *self = postern__sqlite_from_base(store);
+	if (self->read_only) {
+		return compare_all(self, rules, count, memory, error);
+	}
 	int r = postern__sqlite_gate_enter(self, error);
 	if (r != POSTERN_OK) {
 		return r;
