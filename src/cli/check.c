@@ -575,12 +575,22 @@ static void check_served(struct check *check,
 		return;
 	}
 	json_t *json = get_json(socket, "/v1/stats", NULL);
-	if (json && !postern__server_config_matches(check->cli->config, json,
+	if (json && postern__server_needs_restart(check->cli->config, json,
 						difference, sizeof difference)) {
 		report(check, POSTERN__EXIT_OK,
 				"a server is running and %s, but with another configuration: "
-				"%s; reload it (kill -HUP) or restart it",
+				"%s; restart it, because a reload is refused",
 				word, difference);
+	} else if (json && !postern__server_config_matches(check->cli->config, json,
+							   difference, sizeof difference)) {
+		report(check, POSTERN__EXIT_OK,
+				"a server is running and %s, but with another configuration: "
+				"%s; %s",
+				word, difference,
+				check->rules_changed
+						? "a reload and a restart are refused for the changed "
+						  "key"
+						: "reload it (kill -HUP) or restart it");
 	} else {
 		report(check, POSTERN__EXIT_OK, "a server is running and %s", word);
 	}

@@ -64,14 +64,22 @@ static bool is_defined(const json_t *entry, uint32_t digest) {
 	return !definition || strcmp(definition, text) == 0;
 }
 
-/* Find what the configuration has and the server has not. */
-static bool has_all(const struct comparison *comparison) {
+static bool has_stores(const struct comparison *comparison) {
 	const struct postern__config *config = comparison->config;
 	for (size_t i = 0; i < postern__config_store_count(config); i++) {
 		const char *name = postern__config_store(config, i)->name;
 		if (!entry_named(comparison, "stores", "name", name)) {
 			return differ(comparison, "lacks", "store", name);
 		}
+	}
+	return true;
+}
+
+/* Find what the configuration has and the server has not. */
+static bool has_all(const struct comparison *comparison) {
+	const struct postern__config *config = comparison->config;
+	if (!has_stores(comparison)) {
+		return false;
 	}
 	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
 		const struct postern__config_channel *channel =
@@ -125,32 +133,40 @@ static bool knows_handler(const struct postern__config *config,
 	return postern__config_handler_named(config, key) != NULL;
 }
 
+/* What has a name, in the server's lists and in a configuration. */
+static const struct kind {
+	const char *list;
+	const char *member;
+	const char *what;
+	bool (*knows)(const struct postern__config *config, const char *name);
+} kinds[] = {
+	{ "stores", "name", "store", knows_store },
+	{ "channels", "name", "channel", knows_channel },
+	{ "handlers", "key", "handler", knows_handler },
+};
+
 /* Find what the server has and the configuration has not. */
-static bool has_no_more(const struct comparison *comparison) {
-	static const struct {
-		const char *list;
-		const char *member;
-		const char *what;
-		bool (*knows)(const struct postern__config *config, const char *name);
-	} kinds[] = {
-		{ "stores", "name", "store", knows_store },
-		{ "channels", "name", "channel", knows_channel },
-		{ "handlers", "key", "handler", knows_handler },
-	};
-	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-		size_t index;
-		json_t *entry;
-		json_array_foreach(json_object_get(comparison->stats, kinds[i].list),
-				index, entry) {
-			const char *name = postern__reply_text(entry, kinds[i].member);
-			if (name && !kinds[i].knows(comparison->config, name) &&
-					entry_named(comparison, kinds[i].list, kinds[i].member,
-							name)) {
-				return differ(comparison, "still has", kinds[i].what, name);
-			}
+static bool has_no_more_of(const struct comparison *comparison,
+		const struct kind *kind) {
+	size_t index;
+	json_t *entry;
+	json_array_foreach(json_object_get(comparison->stats, kind->list), index,
+			entry) {
+		const char *name = postern__reply_text(entry, kind->member);
+		if (name && !kind->knows(comparison->config, name) &&
+				entry_named(comparison, kind->list, kind->member, name)) {
+			return differ(comparison, "still has", kind->what, name);
 		}
 	}
 	return true;
+}
+
+static bool has_no_more(const struct comparison *comparison) {
+	bool none = true;
+	for (size_t i = 0; none && i < sizeof kinds / sizeof kinds[0]; i++) {
+		none = has_no_more_of(comparison, &kinds[i]);
+	}
+	return none;
 }
 
 bool postern__server_config_matches(const struct postern__config *config,
@@ -162,6 +178,35 @@ bool postern__server_config_matches(const struct postern__config *config,
 	};
 	comparison.text = text;
 	return has_all(&comparison) && has_no_more(&comparison);
+}
+
+/* What the server does not report was set by a flag or a variable. */
+static void compare_fixed(void *context, const char *name, uint32_t digest) {
+	struct comparison *comparison = context;
+	const char *known =
+			postern__reply_text(json_object_get(comparison->stats, "fixed"),
+					name);
+	char text[9];
+	(void)snprintf(text, sizeof text, "%08" PRIx32, digest);
+	if (known && strcmp(known, text) != 0 && !*comparison->text) {
+		(void)snprintf(comparison->text, comparison->size,
+				"it has another '%.80s'", name);
+	}
+}
+
+bool postern__server_needs_restart(const struct postern__config *config,
+		const json_t *stats, char *text, size_t size) {
+	struct comparison comparison = {
+		.config = config,
+		.stats = stats,
+		.size = size,
+	};
+	comparison.text = text;
+	*text = '\0';
+	if (has_stores(&comparison) && has_no_more_of(&comparison, &kinds[0])) {
+		postern__config_fixed(config, compare_fixed, &comparison);
+	}
+	return *text != '\0';
 }
 
 /* Ask the server about one store. Returns the status of the response; 0:

@@ -29,4 +29,11 @@ bool postern__server_shares_store(const struct postern__config *config,
 bool postern__server_config_matches(const struct postern__config *config,
 		const json_t *stats, char *text, size_t size);
 
+/*
+ * Compare what a server can change only by a restart. True: it differs, and
+ * `text` names the first difference: "it has another 'listen'".
+ */
+bool postern__server_needs_restart(const struct postern__config *config,
+		const json_t *stats, char *text, size_t size);
+
 #endif

@@ -516,6 +516,23 @@ static void write_left(const struct postern__call *call,
 	postern__json_close(buf, ']');
 }
 
+static void write_one_fixed(void *context, const char *name, uint32_t digest) {
+	char text[9];
+	(void)snprintf(text, sizeof text, "%08" PRIx32, digest);
+	postern__json_pair_text(context, name, text);
+}
+
+/* Write digests of what a reload cannot change. */
+static void write_fixed(const struct postern__call *call) {
+	struct postern__buf *buf = &call->response->body;
+	postern__json_key(buf, "fixed");
+	postern__json_open(buf, '{');
+	if (call->api->config) {
+		postern__config_fixed(call->api->config, write_one_fixed, buf);
+	}
+	postern__json_close(buf, '}');
+}
+
 /* An object with one list; NULL: with every list, and the stores. */
 static void answer_counts(struct postern__call *call, const struct kind *kind) {
 	struct counts counts;
@@ -532,6 +549,7 @@ static void answer_counts(struct postern__call *call, const struct kind *kind) {
 		write_list(call, "nodes", &counts, &nodes);
 		postern__write_sources(call, "sources");
 		write_left(call, &counts);
+		write_fixed(call);
 		write_warnings(call, &counts);
 	}
 	postern__json_close(&call->response->body, '}');

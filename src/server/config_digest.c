@@ -10,6 +10,7 @@
 #include <postern/sys/handler.h>
 #include <postern/sys/option.h>
 #include <postern/sys/source.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -21,6 +22,8 @@
 
 /* Longer than any value. */
 #define VALUE_LEN_MAX ((size_t)64 * 1024)
+/* A store's name, and the longest name of an option. */
+#define FIXED_NAME_MAX 128
 
 /* No secret: both sides must have the same. */
 static const uint8_t digest_key[POSTERN__SIPHASH_KEY_LEN] = "postern digest";
@@ -103,6 +106,20 @@ uint32_t postern__config_handler_digest(
 	return (uint32_t)postern__siphash_finish(&hash);
 }
 
+static void add_sources(struct postern__siphash *hash,
+		const struct postern__config_channel *channel) {
+	for (size_t i = 0; i < channel->source_count; i++) {
+		const struct postern__config_channel_source *source =
+				&channel->sources[i];
+		add_text(hash, source->name);
+		add_text(hash, source->kind->name);
+		for (size_t n = 0; n < source->setting_count; n++) {
+			add_text(hash, source->settings[n].name);
+			add_text(hash, source->settings[n].value);
+		}
+	}
+}
+
 uint32_t postern__config_channel_digest(
 		const struct postern__config_channel *channel) {
 	struct postern__siphash hash;
@@ -111,15 +128,86 @@ uint32_t postern__config_channel_digest(
 	add_rules(&hash, channel->key_rules, channel->key_rule_count);
 	add_values(&hash, POSTERN__IN_CHANNEL, POSTERN__IN_HANDLER,
 			&channel->values);
-	for (size_t i = 0; i < channel->source_count; i++) {
-		const struct postern__config_channel_source *source =
-				&channel->sources[i];
-		add_text(&hash, source->name);
-		add_text(&hash, source->kind->name);
-		for (size_t n = 0; n < source->setting_count; n++) {
-			add_text(&hash, source->settings[n].name);
-			add_text(&hash, source->settings[n].value);
+	add_sources(&hash, channel);
+	return (uint32_t)postern__siphash_finish(&hash);
+}
+
+/* Addresses; of a path what follows the last '/'. */
+static void add_places(struct postern__siphash *hash, const char *text) {
+	static const char unix_prefix[] = "unix:";
+	while (text && *text) {
+		size_t len = strcspn(text, ",");
+		const char *end = text + len;
+		const char *from = memrchr(text, '/', len);
+		if (from) {
+			from++;
+		} else {
+			bool is_unix = strncmp(text, unix_prefix, strlen(unix_prefix)) == 0;
+			from = text + (is_unix ? strlen(unix_prefix) : 0);
+		}
+		postern__siphash_update_field(hash, from, (size_t)(end - from));
+		text = *end ? end + 1 : end;
+	}
+}
+
+static void report_values(const struct postern__config_values *values,
+		unsigned places, const char *store, postern__config_fixed_each *each,
+		void *context) {
+	const struct postern_option *option;
+	for (size_t i = 0; (option = postern__option_at(i)); i++) {
+		enum postern__config_source source =
+				postern__config_origin_of(values, option->name)->source;
+		struct postern__siphash hash;
+		char name[FIXED_NAME_MAX];
+		if (!(option->places & places) ||
+				postern__option_is_reloadable(option) ||
+				(option->flags & POSTERN_OPTION_LATER) ||
+				source == POSTERN__CONFIG_FLAG ||
+				source == POSTERN__CONFIG_ENVIRONMENT ||
+				strcmp(option->name, "store") == 0) {
+			continue;
+		}
+		postern__siphash_init(&hash, digest_key);
+		if (postern__option_is_listen(option)) {
+			add_places(&hash, *(const char *const *)((const char *)values +
+													 option->offset));
+		} else {
+			add_option(&hash, option, values);
+		}
+		(void)snprintf(name, sizeof name, "%s%s%s", store ? store : "",
+				store ? ": " : "", option->name);
+		each(context, name, (uint32_t)postern__siphash_finish(&hash));
+	}
+}
+
+static void report_sources(const struct postern__config *config,
+		postern__config_fixed_each *each, void *context) {
+	struct postern__siphash hash;
+	postern__siphash_init(&hash, digest_key);
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		if (channel->source_count > 0) {
+			add_text(&hash, channel->name);
+			add_sources(&hash, channel);
 		}
 	}
-	return (uint32_t)postern__siphash_finish(&hash);
+	each(context, "sources", (uint32_t)postern__siphash_finish(&hash));
+}
+
+void postern__config_fixed(const struct postern__config *config,
+		postern__config_fixed_each *each, void *context) {
+	const struct postern__config_values *global =
+			postern__config_global(config);
+	const size_t count = postern__config_store_count(config);
+	report_values(global, POSTERN__IN_GLOBAL & ~POSTERN__IN_DEFAULTS, NULL,
+			each, context);
+	for (size_t i = 0; i < count; i++) {
+		const struct postern__config_store *store =
+				postern__config_store(config, i);
+		report_values(&store->values, POSTERN__IN_STORE,
+				count > 1 ? store->name : NULL, each, context);
+	}
+	report_sources(config, each, context);
+	each(context, "tls", global->tls_cert_file != NULL);
 }

@@ -182,6 +182,17 @@ size_t postern__option_index(const struct postern_option *option) {
 	return (size_t)(option - options);
 }
 
+bool postern__option_is_reloadable(const struct postern_option *option) {
+	static const char *const names[] = { "hosts", "metrics",
+		"health.degraded_after", "health.unhealthy_after", "shutdown_grace",
+		"require_inbox", "tls.cert_file", "tls.key_file" };
+	bool is = option->places & (POSTERN__IN_CHANNEL | POSTERN__IN_HANDLER);
+	for (size_t i = 0; !is && i < sizeof names / sizeof names[0]; i++) {
+		is = strcmp(option->name, names[i]) == 0;
+	}
+	return is;
+}
+
 bool postern__option_is_listen(const struct postern_option *option) {
 	return option->check == postern__listen_check;
 }

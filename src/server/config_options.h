@@ -33,6 +33,10 @@ const struct postern_option *postern__option_at(size_t index);
 const struct postern_option *postern__option_named(const char *name);
 size_t postern__option_index(const struct postern_option *option);
 
+/* Whether a server can change it while it runs: it is part of a channel or a
+   handler, or is read each time it is used. */
+bool postern__option_is_reloadable(const struct postern_option *option);
+
 /* Whether its value is a list of addresses to listen on. */
 bool postern__option_is_listen(const struct postern_option *option);
 

@@ -44,19 +44,6 @@ static void destroy_site(struct postern__site *site) {
 	free(site);
 }
 
-/* Options of the process that are read each time they are used. Those that a
-   channel or handler may have are part of a generation. */
-static bool is_reloadable(const struct postern_option *option) {
-	static const char *const names[] = { "hosts", "metrics",
-		"health.degraded_after", "health.unhealthy_after", "shutdown_grace",
-		"require_inbox", "tls.cert_file", "tls.key_file" };
-	bool is = option->places & (POSTERN__IN_CHANNEL | POSTERN__IN_HANDLER);
-	for (size_t i = 0; !is && i < sizeof names / sizeof names[0]; i++) {
-		is = strcmp(option->name, names[i]) == 0;
-	}
-	return is;
-}
-
 static bool is_same_text(const char *a, const char *b) {
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
@@ -87,7 +74,8 @@ static int check_values(const struct postern__config *next, unsigned places,
 		const struct postern__config_values *b, struct postern_error *error) {
 	const struct postern_option *option;
 	for (size_t i = 0; (option = postern__option_at(i)); i++) {
-		if (!(option->places & places) || is_reloadable(option) ||
+		if (!(option->places & places) ||
+				postern__option_is_reloadable(option) ||
 				(option->flags & POSTERN_OPTION_LATER) ||
 				is_same(option, a, b)) {
 			continue;

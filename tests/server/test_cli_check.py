@@ -133,8 +133,12 @@ channels:
 
 @case("check notices changed settings beside a running server")
 def _(place):
-    place.configure(SERVED)
+    listens = "listen: unix:api.sock\n" + SERVED
+    place.configure(listens)
     place.serve()
+    os.mkdir(place.file("below"))
+    elsewhere = place.ok("check", "-c", "../postern.yaml", cwd=place.file("below"))
+    assert "a server is running and healthy\n" in elsewhere.out, elsewhere
     assert "a server is running and healthy\n" in place.ok("check").out
     for old, new, what in [
             ("exit 0", "exit 1", "handler 'log'"),
@@ -143,12 +147,36 @@ def _(place):
             ("log: {", "log: {types: [a], ", "handler 'log'"),
             ("orders:\n", "orders:\n    key: correlation-id\n", "channel 'orders'"),
             ("unrouted: park", "unrouted: drop", "channel 'orders'")]:
-        place.configure(SERVED.replace(old, new))
+        place.configure(listens.replace(old, new))
         found = place.run("check").out
         assert (f"with another configuration: it has other settings of the {what}; "
                 "reload it (kill -HUP) or restart it") in found, (new, found)
+    for new, what in [
+            ("listen_mode: '0660'\nstore:", "listen_mode"),
+            ("memory_max: 1GiB\nstore:", "memory_max"),
+            ("workers: 9\nstore:", "workers"),
+            ("ingest_listen: unix:${DIR}/in.sock\nstore:", "ingest_listen")]:
+        place.configure(listens.replace("store:", new))
+        found = place.run("check").out
+        assert (f"with another configuration: it has another '{what}'; "
+                "restart it, because a reload is refused") in found, (new, found)
+    place.configure(listens.replace("api.sock", "other.sock"))
+    found = place.run("check").out
+    assert "it has another 'listen'; restart it" in found, found
+    place.configure(listens.replace(
+        "store:", "shutdown_grace: 9s\nhosts: shop.example\nstore:"))
+    assert "a server is running and healthy\n" in place.ok("check").out
+    # A key rule that the store refuses helps neither a reload nor a restart.
+    place.configure(listens)
+    place.ok("send", "orders", "--id", "1", stdin="{}")
+    place.configure(listens.replace("orders:\n", "orders:\n    key: json:/a\n"))
+    result = place.run("check")
+    equal(result.code, 1, result)
+    found = result.out
+    assert ("channel 'orders'; a reload and a restart are refused for the "
+            "changed key") in found, found
     # Another place in the file is no other setting.
-    place.configure("# a comment\n" + SERVED.replace(
+    place.configure("# a comment\n" + listens.replace(
         "{timeout: 1m}", "{}").replace("log: {", "log: {timeout: 60s, "))
     assert "a server is running and healthy\n" in place.ok("check").out
 

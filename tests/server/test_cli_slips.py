@@ -166,7 +166,7 @@ def _(place):
     place.configure("listen: unix:api.sock\nstores: {default: {url: sqlite:box.db},"
                     " more: {url: sqlite:more.db}}\n")
     result = place.ok("check")
-    assert "another configuration: it lacks the store 'more'" in result.out, result
+    assert "another configuration: it lacks the store 'more'; restart it" in result.out, result
 
 
 def handlers(**legacy):

@@ -374,7 +374,7 @@ def _(place):
     assert not os.path.exists(place.file("q.db"))
     for words in (["check"], ["check", "--in", "q"]):
         result = place.ok(*words)
-        assert "another configuration: it lacks the store 'q'" in result.out, result
+        assert "another configuration: it lacks the store 'q'; restart it" in result.out, result
     # A missing file is not the server's store, even under the same name.
     place.configure("store: sqlite:y.db\nstores: {old: {url: 'sqlite:x.db'}}\n"
                     "channels: {a: {}}\n")
