@@ -751,6 +751,9 @@ int postern__command_check(struct postern__cli *cli) {
 		return r;
 	}
 	check.findings = json_array();
+	if (postern__config_is_missing(cli->config)) {
+		report(&check, POSTERN__EXIT_OK, "%s", POSTERN__CONFIG_MISSING_TEXT);
+	}
 	check_handlers(&check);
 	postern__config_remarks(cli->config, on_warning, &check);
 	postern__config_source_remarks(cli->config, on_note, &check);

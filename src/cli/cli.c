@@ -273,7 +273,9 @@ int postern__print_error(const struct postern__cli *cli,
 		const struct postern_error *error) {
 	const char *hint = "";
 	if (error->code == POSTERN_E_NOTFOUND) {
-		hint = "; 'postern migrate' creates it";
+		hint = cli->config && postern__config_is_missing(cli->config)
+					   ? "; " POSTERN__CONFIG_MISSING_TEXT
+					   : "; 'postern migrate' creates it";
 	} else if (error->code == POSTERN_E_BUSY) {
 		hint = "; stop that process first, or make the change there";
 	}

@@ -477,3 +477,9 @@ const char *postern__config_warning(const struct postern__config *config,
 const char *postern__config_name(const struct postern__config *config) {
 	return config->name;
 }
+
+bool postern__config_is_missing(const struct postern__config *config) {
+	return !config->name &&
+		   postern__config_origin_of(postern__config_global(config), "store")
+						   ->source == POSTERN__CONFIG_DEFAULT;
+}

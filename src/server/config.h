@@ -333,6 +333,11 @@ void postern__config_handler_setup(const struct postern__config_handler
 		struct postern_handler_setup *out);
 /* The file that was read; NULL if only defaults apply; "(demo)". */
 const char *postern__config_name(const struct postern__config *config);
+/* Whether no file was found, and no store was named in another way: perhaps a
+   command was started in the wrong directory. */
+bool postern__config_is_missing(const struct postern__config *config);
+#define POSTERN__CONFIG_MISSING_TEXT \
+	"no configuration was found (./postern.yaml, /etc/postern/postern.yaml)"
 
 /* Warnings: settings that are valid but probably a mistake, as sentences. At
    most POSTERN__CONFIG_WARNING_COUNT_MAX are kept. NULL past the last. */

@@ -120,6 +120,18 @@ def _(place):
     assert "is new" not in place.ok("check").out
 
 
+@case("in a directory without a configuration commands say so")
+def _(place):
+    missing = "no configuration was found (./postern.yaml, /etc/postern/postern.yaml)"
+    assert f"note: {missing}\n" in place.ok("check").out
+    for words in ["list"], ["stats"], ["show", "1"], ["retry", "--id", "1"]:
+        assert missing in place.fails(4, *words).err, words
+    # What was named is not missing.
+    store = ["--store", "sqlite:other.db"]
+    assert missing not in place.ok("check", *store).out
+    place.fails(4, "list", *store, says="'postern migrate' creates it")
+
+
 SERVED = """\
 store: sqlite:box.db
 defaults: {timeout: 1m}
