@@ -270,11 +270,10 @@ int postern__command_init(struct postern__cli *cli) {
 		r = create_store(cli, cli->stores[i]);
 	}
 	if (r && written) {
-		/* The error was printed; print also that the file was written. */
-		postern__note_print("init: %s was written; 'postern migrate' creates "
-							"the "
-							"store",
-				path);
+		/* It could name another store than the one that was meant, and then
+		   the next init would be refused. */
+		(void)unlink(path);
+		postern__note_print("init: %s was not written", path);
 	}
 	if (r == POSTERN__EXIT_OK) {
 		print_result(cli, path, written, secret);

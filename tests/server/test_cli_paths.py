@@ -125,4 +125,18 @@ def _(place):
     assert "store: sqlite:box.db " in shown, shown
 
 
+@case("init writes no configuration for a store that cannot be created")
+def _(place):
+    result = place.fails(4, "init", "--store", f"sqlite:{place.file('no/x.db')}",
+                         says="postern.yaml was not written")
+    assert "'postern migrate'" not in result.err, result
+    assert not os.path.exists(place.file("postern.yaml"))
+    place.ok("init", "--store", f"sqlite:{place.file('x.db')}")
+    # A file that existed stays.
+    text = place.read("postern.yaml").replace("x.db", "no/x.db")
+    place.configure(text)
+    place.fails(4, "init", says="no/x.db")
+    equal(place.read("postern.yaml"), text)
+
+
 main()
