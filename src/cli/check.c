@@ -15,6 +15,7 @@
 #include <postern/guard.h>
 #include <postern/health.h>
 #include <postern/inspect.h>
+#include <postern/sys/source.h>
 #include <postern/sys/store.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -210,6 +211,22 @@ static void check_handlers(struct check *check) {
 	(void)postern__config_check(check->cli->config, on_mistake, check, NULL);
 	check_inboxes(check);
 	check_kinds(check, NULL);
+}
+
+/* Whether any source or handler of the configuration uses RabbitMQ. */
+static bool uses_rabbitmq(const struct postern__config *config) {
+	bool uses = false;
+	for (size_t i = 0; i < postern__config_channel_count(config); i++) {
+		const struct postern__config_channel *channel =
+				postern__config_channel(config, i);
+		for (size_t j = 0; j < channel->source_count; j++) {
+			uses |= strstr(channel->sources[j].kind->name, "rabbitmq") != NULL;
+		}
+		for (size_t j = 0; j < channel->handler_count; j++) {
+			uses |= strstr(channel->handlers[j].kind->name, "rabbitmq") != NULL;
+		}
+	}
+	return uses;
 }
 
 static void check_orphans(struct check *check,
@@ -757,6 +774,12 @@ int postern__command_check(struct postern__cli *cli) {
 	check_handlers(&check);
 	postern__config_remarks(cli->config, on_warning, &check);
 	postern__config_source_remarks(cli->config, on_note, &check);
+	if (uses_rabbitmq(cli->config)) {
+		report(&check, POSTERN__EXIT_OK,
+				"RabbitMQ is not asked: whether it can be reached, accepts the "
+				"password and has the queues and exchanges, 'serve' logs and "
+				"'stats' shows");
+	}
 	postern__config_tls_remarks(cli->config, on_note, &check);
 	postern__config_key_notes(cli->config, on_note, &check);
 	check_stores(&check);

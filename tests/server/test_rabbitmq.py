@@ -411,6 +411,7 @@ def _(place):
         text = result.out + result.err
         assert (says or "rejected is lost") in text if says else (
             "rejected is lost" not in text), text
+        assert "note: RabbitMQ is not asked: " in result.out, result
         server = place.serve()
         equal("rejected is lost" in server.stderr(), says is not None)
         server.stop()
