@@ -43,7 +43,9 @@ enum postern_state {
 	/* What people are shown, derived from pending and leased; also in
 	   filters. */
 	POSTERN_STATE_WAITING, /* pending, and due later */
-	POSTERN_STATE_HELD,    /* due, and its handler is held: see `reason` */
+	/* Due, and its handler is held: see `reason`; or due later, and its handler
+	   is broken. */
+	POSTERN_STATE_HELD,
 	POSTERN_STATE_QUEUED,  /* leased, and its run has not started */
 	POSTERN_STATE_RUNNING, /* its run has started */
 	POSTERN_STATE_STUCK    /* it runs for longer than its lease */
@@ -107,7 +109,8 @@ struct postern_row {
 							  nodes; such starts are not counted */
 	uint64_t group;        /* of the last error; 0: none */
 	/* Held, or queued and not started: "paused", "broken", "rate", …, and until
-	   when (0: not known); of a broken handler when it is probed next. */
+	   when (0: not known); of a broken handler when it is probed next. "pull"
+	   of a pending delivery that waits for a worker, while none does for it. */
 	const char *reason; /* NULL if there is none */
 	int64_t until_ms;
 	/* Leased: the node, and its process (NULL and 0 if not known). */
@@ -260,7 +263,7 @@ struct postern_handler_stats {
 	int64_t held_at_ms;
 	const char *held_reason; /* NULL: none */
 	const char *held_by;
-	/* Now, parts of pending and leased. */
+	/* Now, parts of pending and leased. Of a broken handler none is waiting. */
 	uint64_t waiting;
 	uint64_t queued;
 	uint64_t running;

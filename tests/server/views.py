@@ -309,11 +309,11 @@ class Views:
     def check_stats_text(self, handler):
         line = [one for one in table(self.stats_text, "HANDLER")
                 if one["HANDLER"] == "work"][0]
-        for title in ("PENDING", "WAITING", "QUEUED", "RUNNING", "STUCK",
-                      "POISONED"):
+        for title in ("PENDING", "QUEUED", "RUNNING", "STUCK", "POISONED"):
             equal(line[title], str(handler[title.lower()]), title)
         if self.remote and handler["held"] in OF_ONE_NODE:
             return
+        equal(line["WAITING"], str(handler["waiting"]), "WAITING")
         if handler["held"]:
             self.check_words(line["HELD"], handler["held"], handler)
         else:
