@@ -51,10 +51,13 @@ void postern__config_timeout_check(struct postern__config *config,
 	}
 	postern__duration_format(values->timeout_ms, timeout_text);
 	postern__duration_format(values->lease_ms, lease_text);
+	bool unset = postern__config_origin_of(values, "lease")->source ==
+				 POSTERN__CONFIG_DEFAULT;
 	postern__config_mistake(config, values, nearer,
-			"timeout (%s%s%s) must be less than lease (%s)", timeout_text,
+			"timeout (%s%s%s) must be less than lease (%s%s)%s", timeout_text,
 			by_kind ? ", the default for " : "", by_kind ? kind->name : "",
-			lease_text);
+			lease_text, unset ? ", the default" : "",
+			unset ? "; raise 'lease', too" : "");
 }
 
 static void read_sections(struct postern__config *config,

@@ -229,6 +229,23 @@ static void report_unknown(struct postern__config *config,
 			near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+/* "pull:" without a value, where every option has a default. False: not so. */
+static bool report_empty(struct postern__config *config,
+		const struct postern__yaml_node *node,
+		const struct postern_handler_kind *kind) {
+	bool required = false;
+	for (size_t i = 0; i < kind->option_count; i++) {
+		required =
+				required || (kind->options[i].flags & POSTERN_OPTION_REQUIRED);
+	}
+	if (required || !postern__yaml_empty(node)) {
+		return false;
+	}
+	postern__mistakes_add(&config->mistakes, &node->place,
+			"%s has no value; write {} for its defaults", node->key);
+	return true;
+}
+
 /* The options of a handler, by its kind's rows. */
 static void read_options(struct postern__config *config,
 		const struct postern__yaml_node *section,
@@ -238,6 +255,9 @@ static void read_options(struct postern__config *config,
 	size_t index = 0;
 	bool several = postern__kind_has_mapping(kind) &&
 				   node->kind == POSTERN__YAML_MAPPING;
+	if (report_empty(config, node, kind)) {
+		return;
+	}
 	if (!several) {
 		given[0] = true;
 		read_value(config, node, &kind->options[0], settings);

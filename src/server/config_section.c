@@ -58,6 +58,7 @@ static const struct part {
 /* The section that is being read. */
 struct section {
 	struct postern__config *config;
+	const struct postern__yaml_node *node;
 	unsigned scope;
 	unsigned level;
 	struct postern__config_values *values;
@@ -126,6 +127,15 @@ static void add_key(struct keys *keys, const char *name, size_t len,
 	keys->names[keys->count++] = room;
 }
 
+/* Whether a key of a handler's section is a kind. */
+static bool has_kind(const struct section *self) {
+	const struct postern__yaml_node *entry = self->node->first;
+	while (entry && !postern__config_kind_of(entry, NULL)) {
+		entry = entry->next;
+	}
+	return entry != NULL;
+}
+
 /* Report an unknown key, with the closest one. */
 static void report_unknown(const struct section *self,
 		const struct postern__yaml_node *entry, const char *group) {
@@ -166,7 +176,8 @@ static void report_unknown(const struct section *self,
 	const char *near = postern__closest(entry->key, keys.names, keys.count);
 	char kinds[POSTERN_ERROR_TEXT_MAX / 2] = "";
 	bool mapping = entry->kind == POSTERN__YAML_MAPPING;
-	if (!near && !group && mapping && self->scope == POSTERN__IN_HANDLER) {
+	if (!near && !group && self->scope == POSTERN__IN_HANDLER &&
+			(mapping || !has_kind(self))) {
 		postern__config_list_kinds(kinds, sizeof kinds);
 	}
 	postern__mistakes_add(&self->config->mistakes, &entry->key_place,
@@ -549,7 +560,7 @@ bool postern__config_section_read(struct postern__config *config,
 		const struct postern__yaml_node *node, unsigned scope, unsigned level,
 		struct postern__config_values *values,
 		struct postern__config_parts *parts_out) {
-	const struct section self = { config, scope, level, values };
+	const struct section self = { config, node, scope, level, values };
 	bool good = true;
 	*parts_out = (struct postern__config_parts){ 0 };
 	if (postern__yaml_empty(node)) {

@@ -67,6 +67,24 @@ static void list_forms(char out[POSTERN__STORE_FORMS_MAX]) {
 	}
 }
 
+/* Whether a text without a scheme is the name of a file, and short enough to be
+   repeated in an error. */
+static bool is_file_name(const char *url) {
+	return !strchr(url, ':') && is_harmless(url, NULL) && strpbrk(url, "./") &&
+		   strlen(url) <= 60;
+}
+
+/* The scheme of the stores that are files; NULL: there are none. */
+static const char *file_scheme(void) {
+	const struct postern_store_kind *kind;
+	for (size_t i = 0; (kind = postern__store_kind_at(i)); i++) {
+		if (kind->is_file) {
+			return kind->scheme;
+		}
+	}
+	return NULL;
+}
+
 static int fail_unknown(const char *url, struct postern_error *error) {
 	const char *schemes[SCHEME_COUNT_MAX];
 	const struct postern_store_kind *kind;
@@ -91,6 +109,11 @@ static int fail_unknown(const char *url, struct postern_error *error) {
 	if (near) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"'%.60s' is not a store; did you mean '%s:'?", shown, near);
+	}
+	const char *scheme_of_file = is_file_name(url) ? file_scheme() : NULL;
+	if (scheme_of_file) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"'%s' is not a store; write %s:%s", url, scheme_of_file, url);
 	}
 	list_forms(forms);
 	return postern__fail(error, POSTERN_E_INVALID,

@@ -146,7 +146,8 @@ static const struct postern_option options[] = {
 			.type = POSTERN_OPTION_TEXT,
 			.offset = AT(url),
 			.flags = POSTERN_OPTION_REQUIRED | POSTERN_OPTION_SECRET,
-			.help = "where to post; with {type}, {subject}, {id}",
+			.help = "where to post; {type}, {subject} and {id} in it are "
+					"replaced",
 			.form = "URL",
 			.check = postern__webhook_url_form_check,
 	},

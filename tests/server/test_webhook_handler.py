@@ -569,7 +569,8 @@ def _(place):
     os.chmod(place.file("short"), 0o600)
     good = "http://127.0.0.1/"
     rows = (
-        ("webhook: {secret_file: x}", "'webhook' needs 'url'"),
+        ("webhook: {secret_file: x}", "'webhook' needs 'url': where to post; {type},"
+         " {subject} and {id} in it are replaced"),
         ("webhook: /hooks/in", "must begin with http:// or https://"),
         ("webhook: ftp://a.example/", "must begin with http:// or https://"),
         ("webhook: http://169.254.169.254/latest", "link-local"),

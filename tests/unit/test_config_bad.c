@@ -30,6 +30,11 @@ static void unknown_keys(void) {
 				"'handlers'?" },
 		{ "channels: {c: {handlers: {h: {slq: x}}}}",
 				"f:1:31: unknown key 'slq' in a handler; did you mean 'sql'?" },
+		{ "channels: {c: {handlers: {h: {shell: cat}}}}",
+				"f:1:31: unknown key 'shell' in a handler; a kind is 'sql', "
+				"'exec' or 'pull'" },
+		{ "channels: {c: {handlers: {h: {sql: reindex, shell: cat}}}}",
+				"f:1:45: unknown key 'shell' in a handler" },
 		{ "defaults: {retentoin: {}}",
 				"f:1:12: unknown key 'retentoin' in 'defaults'; did you mean "
 				"'retention'?" },
@@ -487,6 +492,8 @@ static void bad_channels(void) {
 				"f:1:36: sql: the SQL has no statement" },
 		{ "channels: {c: {handlers: {h: {sql: }}}}",
 				"f:1:36: sql has no value" },
+		{ "channels: {c: {handlers: {h: {pull: }}}}",
+				"f:1:37: pull has no value; write {} for its defaults" },
 		{ "channels: {c: {handlers: {h: {sql: 'select :bodi'}}}}",
 				"f:1:36: sql: line 1: unknown parameter ':bodi' (did you "
 				"mean ':body'?)" },
@@ -602,15 +609,18 @@ static void keys_already_used(void) {
 static void timeouts_over_leases(void) {
 	static const struct bad table[] = {
 		{ "defaults: {timeout: 5m}",
-				"f:1:21: timeout (5m) must be less than lease (5m)" },
+				"f:1:21: timeout (5m) must be less than lease (5m, the "
+				"default); raise 'lease', too" },
 		{ "defaults:\n  timeout: 10s\n  lease: 5s",
 				"f:2:12: timeout (10s) must be less than lease (5s)" },
 		{ "channels: {c: {timeout: 6m}}",
-				"f:1:25: timeout (6m) must be less than lease (5m)" },
+				"f:1:25: timeout (6m) must be less than lease (5m, the "
+				"default); raise 'lease', too" },
 		{ "defaults: {timeout: 30s}\nchannels: {c: {lease: 30s}}",
 				"f:2:23: timeout (30s) must be less than lease (30s)" },
 		{ "channels: {c: {handlers: {h: {exec: [/a], timeout: 5m}}}}",
-				"f:1:52: timeout (5m) must be less than lease (5m)" },
+				"f:1:52: timeout (5m) must be less than lease (5m, the "
+				"default); raise 'lease', too" },
 		{ "channels: {c: {timeout: 20s, handlers: {h: {exec: [/a], lease: "
 		  "20s}}}}",
 				"f:1:64: timeout (20s) must be less than lease (20s)" },

@@ -151,7 +151,11 @@ static void bad_settings(void) {
 static void bad_stores(void) {
 	static const struct bad table[] = {
 		{ "store: postern.db", "f:1:8: store: 'postern.db' is not a store; "
-							   "write " STORE_URLS },
+							   "write sqlite:postern.db" },
+		{ "store: /var/x", "f:1:8: store: '/var/x' is not a store; write "
+						   "sqlite:/var/x" },
+		{ "store: postern",
+				"f:1:8: store: 'postern' is not a store; write " STORE_URLS },
 		{ "store: me@canary.db", "f:1:8: store: '***' is not a store; "
 								 "write " STORE_URLS },
 		{ "store: sqlit:a.db?token=canary",
@@ -235,7 +239,8 @@ static void bad_stores(void) {
 				"f:2:12: channel 'c' needs 'store: NAME': there are several "
 				"stores, and none is named 'default'" },
 		{ "stores: {a: {url: memory, timeout: 5m}}",
-				"f:1:36: timeout (5m) must be less than lease (5m)" },
+				"f:1:36: timeout (5m) must be less than lease (5m, the "
+				"default); raise 'lease', too" },
 		{ "stores: {a: {url: 'memory:'}}\nchannels: {c: {store: b}}",
 				"f:2:23: no store 'b', only 'a'" },
 		{ "channels: {c: {store: other}}",

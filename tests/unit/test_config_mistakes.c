@@ -146,7 +146,8 @@ static void no_consequences(void) {
 		/* Each place that inherits the values has the same mistake. */
 		{ "defaults: {timeout: 10m}\n"
 		  "channels: {c: {handlers: {h: {exec: [/bin/true]}}}}",
-				"f:1:21: timeout (10m) must be less than lease (5m)\n" },
+				"f:1:21: timeout (10m) must be less than lease (5m, the "
+				"default); raise 'lease', too\n" },
 		{ "defaults: {lease: 1, timeout: 10m}",
 				"f:1:19: lease: duration '1' has no unit; write a number with "
 				"one of the units ms, s, m, h, d, such as 30s\n" },

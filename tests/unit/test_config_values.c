@@ -455,7 +455,8 @@ static void bad_flags(void) {
 				"--retention-payload: duration '7' has no unit; write a number "
 				"with one of the units ms, s, m, h, d, such as 30s" },
 		{ { "timeout", "5m" },
-				"--timeout: timeout (5m) must be less than lease (5m)" },
+				"--timeout: timeout (5m) must be less than lease (5m, the "
+				"default); raise 'lease', too" },
 		{ { "store_file", "/nonexistent" },
 				"--store-file: no file '/nonexistent'" },
 	};
@@ -513,7 +514,7 @@ static void bad_environment(void) {
 				"remembered at least as long as its message is kept" },
 		{ "POSTERN_TIMEOUT=1h",
 				"$POSTERN_TIMEOUT: timeout (1h) must be less than lease "
-				"(5m)" },
+				"(5m, the default); raise 'lease', too" },
 		{ "POSTERN_LEASE=5s",
 				"$POSTERN_LEASE: timeout (5s, the default for sql) must be "
 				"less than lease (5s)" },
