@@ -47,7 +47,8 @@ const DELAY_MS_MAX = 10 * 365 * 86400 * 1000;
 const SMALL_BODY_LEN_MAX = 1024 * 1024;
 const AGREE_MS = 1000;
 
-/* A request that failed. `status` is that of HTTP, or undefined. */
+/* A request that failed. `status` is that of HTTP, or undefined. Of this class
+   itself: the server's certificate is not trusted, or this is not Postern. */
 export class PosternError extends Error {
   constructor(text, { status, retryAfterMs, cause } = {}) {
     super(text, { cause });
@@ -214,6 +215,7 @@ class Connections {
       const fail = (error) => {
         clearTimeout(timer);
         clearTimeout(agreed);
+        error.untrusted = Boolean(request.socket?.authorizationError);
         reject(error);
       };
       request.on("error", fail);
@@ -461,6 +463,10 @@ export class Client {
     } catch (cause) {
       // Headers that cannot be sent are a mistake of the caller.
       if (cause instanceof TypeError) throw cause;
+      if (cause.untrusted) {
+        throw new PosternError(
+          `the server's certificate is not trusted: ${cause.message}; see caFile`, { cause });
+      }
       throw new Unavailable(`the server cannot be reached: ${cause.message}`, { cause });
     }
     if (answer.status !== 200 && answer.status !== 202) throw errorOf(answer);

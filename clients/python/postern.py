@@ -65,7 +65,8 @@ DELAY_S_MAX = 10 * 365 * 86400
 
 
 class Error(Exception):
-    """A request that failed. `status` is that of HTTP, or None."""
+    """A request that failed. `status` is that of HTTP, or None. Of this class
+    itself: the server's certificate is not trusted, or this is not Postern."""
 
     def __init__(self, text, status=None, retry_after=None):
         super().__init__(text)
@@ -417,6 +418,9 @@ class Client:
         try:
             status, answer, text = self.connections.request(
                 path, body, headers, timeout)
+        except ssl.SSLCertVerificationError as error:
+            raise Error("the server's certificate is not trusted:"
+                        f" {error.verify_message}; see ca_file") from error
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(f"the server cannot be reached: {error!r}") from error
         if status not in (200, 202):

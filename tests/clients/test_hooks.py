@@ -5,6 +5,7 @@
 import base64
 import os
 import socket
+import subprocess
 
 from clients import each_language, example
 from support import equal, main, until
@@ -60,6 +61,17 @@ def _(place, language):
     until(lambda: "refused: no signature is right for this secret" in lines())
     assert "401" in until(lambda: place.delivery("m9", "shop")["last_error"])
     equal(len([line for line in lines() if line.startswith("received ")]), 2)
+
+
+@each_language("an example that is called wrongly prints how to call it")
+def _(_place, language):
+    for name, words in (("send", ["--help"]), ("send", ["7", "8"]), ("receiver", []),
+                        ("receiver", ["1", "2", "3"]), ("worker", ["--help"])):
+        result = subprocess.run([*example(language, name), *words], timeout=60,
+                                capture_output=True, text=True, check=False)
+        equal(result.returncode, 1, name)
+        assert result.stderr.startswith(f"usage: {name}."), result
+        equal(result.stderr.count("\n"), 1, result.stderr)
 
 
 main()

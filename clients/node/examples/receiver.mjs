@@ -11,6 +11,10 @@ import { createServer } from "node:http";
 import { buffer } from "node:stream/consumers";
 import { InvalidSignature, verifyWebhook } from "../postern.mjs";
 
+if (process.argv.length !== 4) {
+  console.error("usage: receiver.mjs PORT SECRET_FILE");
+  process.exit(1);
+}
 const [port, file] = process.argv.slice(2);
 const secret = readFileSync(file, "utf8").trim();
 

@@ -4,7 +4,12 @@
 
 import { Client, Conflict, Unavailable } from "../postern.mjs";
 
-const order = process.argv[2] ?? "7";
+const args = process.argv.slice(2);
+if (args.length > 1 || ["-h", "--help"].includes(args[0])) {
+  console.error("usage: send.mjs [ORDER]; $POSTERN_SERVER, $POSTERN_TOKEN_FILE");
+  process.exit(1);
+}
+const order = args[0] ?? "7";
 const client = new Client(process.env.POSTERN_SERVER ?? "http://127.0.0.1:7420",
   { tokenFile: process.env.POSTERN_TOKEN_FILE });
 try {

@@ -19,6 +19,10 @@ async function charge(delivery) {
   console.log(`charge ${delivery.id}: ${order.cents}, attempt ${delivery.attempt}`);
 }
 
+if (process.argv.length > 2) {
+  console.error("usage: worker.mjs; $POSTERN_SERVER, $POSTERN_TOKEN_FILE");
+  process.exit(1);
+}
 const client = new Client(process.env.POSTERN_SERVER ?? "http://127.0.0.1:7420",
   { tokenFile: process.env.POSTERN_TOKEN_FILE });
 await client.work("charge", charge, { concurrency: 4 });

@@ -12,6 +12,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import postern  # noqa: E402
 
+if len(sys.argv) != 3:
+    sys.exit("usage: receiver.py PORT SECRET_FILE")
 PORT = int(sys.argv[1])
 with open(sys.argv[2], encoding="utf-8") as file:
     SECRET = file.read().strip()

@@ -8,6 +8,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import postern  # noqa: E402
 
+if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit("usage: send.py [ORDER]; $POSTERN_SERVER, $POSTERN_TOKEN_FILE")
 order = sys.argv[1] if len(sys.argv) > 1 else "7"
 client = postern.Client(
     os.environ.get("POSTERN_SERVER", "http://127.0.0.1:7420"),

@@ -26,6 +26,8 @@ def charge(delivery):
           flush=True)
 
 
+if len(sys.argv) > 1:
+    sys.exit("usage: worker.py; $POSTERN_SERVER, $POSTERN_TOKEN_FILE")
 logging.basicConfig(level=logging.INFO)
 client = postern.Client(
     os.environ.get("POSTERN_SERVER", "http://127.0.0.1:7420"),
