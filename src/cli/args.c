@@ -71,6 +71,11 @@ static int fail_unknown(const struct parser *parser, const char *name,
 		memcpy(text, name, len);
 		near = postern__closest(text, candidates, count);
 	}
+	if (strcmp(text, "server") == 0) {
+		return postern__fail(error, POSTERN_E_INVALID,
+				"unknown flag '--server': this command uses the configuration "
+				"(--config) or --store");
+	}
 	if (near) {
 		return postern__fail(error, POSTERN_E_INVALID,
 				"unknown flag '--%.*s', did you mean '--%s'?", (int)len, name,

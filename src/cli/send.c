@@ -357,7 +357,8 @@ int postern__send_problem(const struct postern__cli *cli, const char *channel,
 		return POSTERN__EXIT_UNREACHABLE;
 	}
 	int r = postern__reply_problem(cli, answer);
-	if (answer->status == 404) {
+	const char *detail = postern__reply_text(answer->json, "detail");
+	if (answer->status == 404 && !(detail && strstr(detail, "did you mean"))) {
 		suggest_channel(cli, channel);
 	}
 	return r;

@@ -25,6 +25,7 @@
 #include "base/pattern.h"
 #include "base/point.h"
 #include "base/sized.h"
+#include "base/text.h"
 
 #include <postern/sys/memory.h>
 #include <stdio.h>
@@ -214,6 +215,19 @@ int postern__accept_staged(struct postern_box *box,
 	return r;
 }
 
+static int fail_no_channel(const struct postern_generation *generation,
+		const char *name, struct postern_error *error) {
+	const char *names[POSTERN_CHANNEL_COUNT_MAX];
+	size_t count = 0;
+	for (; count < generation->channel_count; count++) {
+		names[count] = generation->channels[count]->name;
+	}
+	const char *near = postern__closest(name, names, count);
+	return postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'%s%s%s",
+			name, near ? "; did you mean '" : "", near ? near : "",
+			near ? "'?" : "");
+}
+
 /* Find a channel, whose generation the caller must release. */
 static int acquire_channel(struct postern_box *box, const char *name,
 		struct postern__channel **out, struct postern_error *error) {
@@ -228,8 +242,7 @@ static int acquire_channel(struct postern_box *box, const char *name,
 	struct postern__channel *channel =
 			postern__generation_channel(generation, name);
 	if (!channel) {
-		r = postern__fail(error, POSTERN_E_NOTFOUND, "no channel '%s'",
-				name ? name : "");
+		r = fail_no_channel(generation, name ? name : "", error);
 	}
 	if (r) {
 		postern__generation_release(generation);

@@ -347,6 +347,14 @@ static bool check_ce(struct postern__call *call, struct postern__draft *draft) {
 	return true;
 }
 
+/* Whether a body may be a CloudEvent in JSON whose content type is wrong: for a
+   hint only, so it is not parsed. */
+static bool resembles_event(const struct postern__request *request) {
+	static const char member[] = "\"specversion\"";
+	return request->body_len > 0 &&
+		   memmem(request->body, request->body_len, member, sizeof member - 1);
+}
+
 bool postern__draft_read_id(struct postern__call *call,
 		struct postern__draft *draft) {
 	for (size_t i = 0; i < KEY_HEADER_COUNT; i++) {
@@ -390,7 +398,10 @@ bool postern__draft_read_id(struct postern__call *call,
 	if (!draft->message.id || !*draft->message.id) {
 		postern__call_refuse(call, 422,
 				"the message has no id: send ce-id, Idempotency-Key, "
-				"webhook-id or X-Message-Id");
+				"webhook-id or X-Message-Id%s",
+				resembles_event(call->request)
+						? ", or is this application/cloudevents+json?"
+						: "");
 		return false;
 	}
 	return true;

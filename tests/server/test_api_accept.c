@@ -118,6 +118,12 @@ static void no_identity(void) {
 	fixture_init(&self);
 	CHECK_INT(SEND(&self, "x", "X-Other: 1"), 422);
 	CHECK_CONTAINS(fixture_text(&self, "detail"), "Idempotency-Key");
+	CHECK(!strstr(fixture_text(&self, "detail"), "cloudevents"));
+	CHECK_INT(SEND(&self, "{\"specversion\":\"1.0\",\"id\":\"a\"}",
+					  "Content-Type: application/json"),
+			422);
+	CHECK_CONTAINS(fixture_text(&self, "detail"),
+			"or is this application/cloudevents+json?");
 	CHECK_INT(SEND(&self, "x", "X-Message-Id: "), 422);
 	CHECK_INT(SEND(&self, "x", "Idempotency-Key: \"\""), 422);
 	CHECK_INT(SEND(&self, "x", EVENT("")), 422);
@@ -324,7 +330,10 @@ static void unknown_channels(void) {
 	struct fixture self;
 	fixture_init(&self);
 	CHECK_INT(fixture_message(&self, "nothing", "a", "x"), 404);
-	CHECK_CONTAINS(fixture_text(&self, "detail"), "nothing");
+	CHECK_STR(fixture_text(&self, "detail"), "no channel 'nothing'");
+	CHECK_INT(fixture_message(&self, "order", "a", "x"), 404);
+	CHECK_STR(fixture_text(&self, "detail"),
+			"no channel 'order'; did you mean 'orders'?");
 	CHECK_INT(fixture_message(&self, "", "a", "x"), 404);
 	CHECK_INT(fixture_message(&self, "%6frders", "a", "x"), 202);
 	CHECK_INT(fixture_message(&self, "orders%00", "a", "x"), 400);

@@ -123,6 +123,9 @@ static void refused(void) {
 		{ { "--limti", "5" },
 				"unknown flag '--limti', did you mean '--limit'?" },
 		{ { "--nothing-like-it" }, "unknown flag '--nothing-like-it'" },
+		{ { "--server=unix:x" },
+				"unknown flag '--server': this command "
+				"uses the configuration (--config) or --store" },
 		{ { "--lim", "5" }, "did you mean '--limit'?" },
 		{ { "--limit" }, "'--limit' needs N" },
 		{ { "-l" }, "'--limit' needs N" },
