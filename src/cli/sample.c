@@ -33,6 +33,9 @@ static const char sample[] =
 "#stores: {}    # or {audit: {url: sqlite:audit.db}}\n"
 "@root\n"
 "\n"
+"# Who may do what over TCP, by tokens with the role send, read or operate:\n"
+"# auth: {tokens: [{name: shop, role: send, token_file: shop.token}]}\n"
+"\n"
 "defaults:\n"
 "  # For every handler; a store, a channel or a handler can set its own value.\n"
 "\n"
@@ -45,6 +48,10 @@ static const char sample[] =
 "channels:\n"
 "  orders:\n"
 "@channel\n"
+"    # Messages that nobody sends here: lines of a file, webhooks of others,\n"
+"    # queues of RabbitMQ.\n"
+"#    sources:\n"
+"#      - lines: {file: orders.jsonl}\n"
 "    handlers:\n"
 "      # The key of a handler is stored with each of its deliveries: choose\n"
 "      # it once. To rename it, list the former one in legacy_keys.\n"
@@ -64,7 +71,14 @@ static const char sample[] =
 "#      mail:\n"
 "#        exec: [\"/bin/cat\"]\n"
 "#        timeout: 30s\n"
-"#        max_attempts: 10\n";
+"#        max_attempts: 10\n"
+"\n"
+"      # Workers claim deliveries over HTTP and settle them.\n"
+"#      charge:\n"
+"#        pull: {}\n"
+"\n"
+"      # The message is posted to a URL, signed if there is a secret_file.\n"
+"      # shop: {webhook: {url: \"https://shop.example/hooks\"}}\n";
 /* clang-format on */
 
 /* Which options a line stands for, and how far they are indented. */
@@ -178,10 +192,18 @@ static int write_url(struct postern__buf *out, const char *url,
 	return r;
 }
 
-/* The help of an option as a comment. */
-static void write_help(struct postern__buf *out, int indent, const char *text) {
+/* The help of an option as a comment; for one of a group, with its name, since
+   all of them come before the line that they explain. */
+static void write_help(struct postern__buf *out, int indent,
+		const struct postern_option *option) {
+	const char *text = option->help;
+	const char *dot = strchr(option->name, '.');
 	size_t column = 0;
 	postern__buf_printf(out, "%*s#", indent, "");
+	if (dot) {
+		postern__buf_printf(out, " %s:", dot + 1);
+		column = strlen(dot + 1) + 2;
+	}
 	while (*text) {
 		size_t len = strcspn(text, " ");
 		if (column + len > COMMENT_LEN_MAX) {
@@ -270,7 +292,7 @@ static int write_options(struct postern__buf *out,
 		for (size_t j = 0; j <= i; j++) {
 			const struct postern_option *member = postern__option_at(j);
 			if (same_group(option, member)) {
-				write_help(out, section->indent, member->help);
+				write_help(out, section->indent, member);
 			}
 		}
 		if (strcmp(option->name, "store") == 0) {

@@ -629,6 +629,12 @@ static void shipped_texts(void) {
 		check_defaults(postern__config_global(config));
 		postern__config_destroy(config);
 	}
+	/* Of a mapping of two members each comment names its own; what needs a file
+	   or another library is shown as well. */
+	CHECK_CONTAINS(postern__buf_text(&sample), "  # payload: how long");
+	CHECK_CONTAINS(postern__buf_text(&sample), "  # dedupe: how long");
+	CHECK_CONTAINS(postern__buf_text(&sample), "# auth: {tokens: [{name: ");
+	CHECK_CONTAINS(postern__buf_text(&sample), "      # shop: {webhook: {url");
 	/* Remove the '#' of every setting in a comment. */
 	size_t len = sample.len;
 	char *text = malloc(len + 1);
@@ -654,14 +660,16 @@ static void shipped_texts(void) {
 	}
 	/* Without `store`, which is set; `retention` and `health` are one line
 	   each, and so is `tls`, whose options are files. With those of a channel,
-	   `stores`, and two handlers. */
-	CHECK_INT(settings, options - 3 + 1 + 9 + 1 + 6);
+	   `stores`, `sources` with one, and three handlers. */
+	CHECK_INT(settings, options - 3 + 1 + 9 + 1 + 2 + 8);
 	config = parse_text(text);
 	if (config) {
 		check_defaults(postern__config_global(config));
 		check_sql_defaults(handler_at(config, 0, 0));
 		CHECK_STR(handler_at(config, 0, 0)->legacy_keys[0], "ledger-v1");
 		CHECK_INT(handler_at(config, 0, 1)->values.timeout_ms, 30000);
+		CHECK_STR(handler_at(config, 0, 2)->kind->name, "pull");
+		CHECK_INT(postern__config_channel(config, 0)->source_count, 1);
 		postern__config_destroy(config);
 	}
 	postern__buf_finish(&sample);
