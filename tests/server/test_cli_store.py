@@ -653,8 +653,9 @@ def _(place):
     assert "postern.yaml exists" in result.err, result
     assert "postern migrate" in result.err, result
     equal(place.read("postern.yaml"), CONFIG)
-    assert ("  # how long completed messages are kept\n"
-            "  # how long ids are remembered; of a handler: its own keys or markers\n"
+    assert ("  # payload: how long completed messages are kept\n"
+            "  # dedupe: how long ids are remembered; of a handler: its own keys or\n"
+            "  # markers\n"
             "#  retention: {payload: none, dedupe: none}\n") in sample, sample
     place.ok("init", "-c", "second.yaml", "--store", "sqlite:third.db")
     equal(place.read("second.yaml"),
